@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.execution import compare, nested  # noqa: E402
-from regraft.verification.child.checks.tampering import FunctionsSnapshot  # noqa: E402
+from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot  # noqa: E402
 
 Pair = namedtuple("Pair", "first second")
 SIZE = torch.Size([2])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regraft import __version__
-from regraft.rewriting.vendor import _defined_names, vendor_source, vendored_names
+from regraft.rewriting.vendored_source import _defined_names, vendor_source, vendored_names
 from regraft.rules.kernels import OPS, exported_ops
 
 ALL = (

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from regraft.rewriting.rewrite import Patch
+from regraft.rewriting.match_rewriting import Patch
 from regraft.scanning import (
     CompiledRule,
     FileReport,

@@ -21,7 +21,7 @@ from regraft.verification.child.drivers import (
     config_shrinking,
     config_trials,
     guessed_values,
-    inputs,
+    input_guesses,
 )
 from regraft.verification.child.session import build_seeded
 
@@ -111,7 +111,7 @@ def _call(package: ModuleType, model: Any) -> call_arguments.Call:
     """Images, which all of timm's models take, or what is found by running the model."""
     if package.__name__ != "timm":
         seconds = 0.0 if package.__name__ == "transformers" else SEARCH_SECONDS
-        return inputs.find_accepted(model, seconds=seconds).calls(model)(0)[1]
+        return input_guesses.find_accepted(model, seconds=seconds).calls(model)(0)[1]
     sizes = [one.img_size for one in model.modules() if hasattr(one, "img_size")]
     size = next((one for one in sizes if one is not None), SCALES[0].image)
     height, width = (size, size) if isinstance(size, int) else size
@@ -140,9 +140,9 @@ def _builds(package: ModuleType, model_class: Any) -> Iterator[Callable[[ModuleT
 def _arguments(model_class: Any, scale: config_shrinking.Scale) -> dict[str, Any]:
     """Arguments of a constructor: its defaults made small, and guesses where it has none."""
     values = {}
-    for one in inputs.parameters(inspect.signature(model_class)):
+    for one in input_guesses.parameters(inspect.signature(model_class)):
         if one.default is one.empty:
-            values[one.name] = guessed_values.value_for(one.name, inputs.annotation(one))
+            values[one.name] = guessed_values.value_for(one.name, input_guesses.annotation(one))
         elif isinstance(one.default, bool | int | float | str | list | tuple):
             values[one.name] = one.default
     small = config_shrinking.shrink(values, scale)

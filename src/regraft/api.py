@@ -240,7 +240,7 @@ def verify(
     `changed` cannot be read, and VerifyError for a file that is missing or does not compile and for
     an interpreter without torch. What the code under test does (a crash, a hang) is a verdict.
     """
-    from regraft.verification.parent import verify as run_verification
+    from regraft.verification.parent_process import verify as run_verification
 
     check_time_limit(time_limit)
     text = changed if isinstance(changed, bytes) else Path(changed).read_bytes()

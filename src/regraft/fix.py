@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from regraft.scanning import CompiledRule, FileReport, Finding, check_source, rewrite_file
 from regraft.scanning.rules import are_tested
 from regraft.verification import Verdict
-from regraft.verification.definitions import definitions_by_name
+from regraft.verification.top_level_definitions import definitions_by_name
 
 # from a rewritten text, and the definitions that were proved before, to the verdicts
 Verify = Callable[[bytes, Collection[str]], tuple[Verdict, ...]]

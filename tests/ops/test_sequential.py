@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 
 from regraft import ops  # noqa: E402
 from regraft.ops import implementation, sequential  # noqa: E402
-from regraft.rewriting.sequential import FUSED  # noqa: E402
+from regraft.rewriting.sequential_rewriting import FUSED  # noqa: E402
 
 FILE: Any = sys.modules[sequential.__module__]
 

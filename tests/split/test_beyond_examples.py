@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
 from regraft.splitting import Unsplittable  # noqa: E402
-from regraft.splitting.checking.difference import difference  # noqa: E402
+from regraft.splitting.checking.result_difference import difference  # noqa: E402
 from split import domain  # noqa: E402
 
 NETWORKS = [

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.splitting.checking import difference  # noqa: E402
+from regraft.splitting.checking import result_difference  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 VALUES = [
@@ -42,7 +42,7 @@ def test_two_tensors_differ_where_torch_testing_says_so(expected: Any) -> None:
             differs = True
         else:
             differs = False
-        assert bool(difference.difference(value, expected)) == differs, value
+        assert bool(result_difference.difference(value, expected)) == differs, value
 
 
 def test_torch_testing_is_asked_only_about_what_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +52,6 @@ def test_torch_testing_is_asked_only_about_what_may_differ(monkeypatch: pytest.M
         asked.append(got)
         return "no"
 
-    monkeypatch.setattr(difference, "describe_mismatch", note)
-    assert difference.difference(VALUES[1], VALUES[0]) == "" and not asked
-    assert difference.difference(VALUES[2], VALUES[0]) == "no" and len(asked) == 1
+    monkeypatch.setattr(result_difference, "describe_mismatch", note)
+    assert result_difference.difference(VALUES[1], VALUES[0]) == "" and not asked
+    assert result_difference.difference(VALUES[2], VALUES[0]) == "no" and len(asked) == 1

@@ -17,9 +17,9 @@ import regraft  # noqa: E402
 from regraft.splitting import Unsplittable  # noqa: E402
 from regraft.splitting.checking.decision_check import difference  # noqa: E402
 from regraft.splitting.emitting.single.graph import Graph  # noqa: E402
-from regraft.splitting.emitting.single.numbers import compare_numbers  # noqa: E402
+from regraft.splitting.emitting.single.graph_values import Const  # noqa: E402
+from regraft.splitting.emitting.single.number_arithmetic import compare_numbers  # noqa: E402
 from regraft.splitting.emitting.single.path_types import Inexpressible  # noqa: E402
-from regraft.splitting.emitting.single.values import Const  # noqa: E402
 from split import guards, language, networks, paths, single, sizes  # noqa: E402
 
 

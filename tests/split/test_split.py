@@ -20,9 +20,9 @@ pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
 from regraft.splitting import Unsplittable  # noqa: E402
-from regraft.splitting.checking import rounding  # noqa: E402
+from regraft.splitting.checking import rounding_test  # noqa: E402
 from regraft.splitting.checking.decision_check import difference  # noqa: E402
-from regraft.splitting.checking.rounding import is_rounding  # noqa: E402
+from regraft.splitting.checking.rounding_test import is_rounding  # noqa: E402
 from split import (  # noqa: E402
     attributes,
     beyond,
@@ -816,13 +816,13 @@ def test_what_is_as_near_to_the_exact_result_as_the_original_is_rounding_too(
             copy.deepcopy(model).double()(call["input"].double()).float(),
         )
         changes = [
-            (rounding.run_rounded(model, call, seed) - expected).abs().max()
-            for seed in range(rounding.ROUNDINGS)
+            (rounding_test.run_rounded(model, call, seed) - expected).abs().max()
+            for seed in range(rounding_test.ROUNDINGS)
         ]
     error = expected - exact
-    monkeypatch.setattr(rounding, "MOST", 1.5 * float(error.abs().max() / max(changes)))
+    monkeypatch.setattr(rounding_test, "MOST", 1.5 * float(error.abs().max() / max(changes)))
     assert is_rounding(model, call, exact - 0.9 * error, expected)
     assert not is_rounding(model, call, exact - 2 * error, expected)
     assert not is_rounding(model, call, expected + 2 * error, expected)
-    monkeypatch.setattr(rounding, "run_in_double", lambda *_: None)
+    monkeypatch.setattr(rounding_test, "run_in_double", lambda *_: None)
     assert not is_rounding(model, call, exact - 0.9 * error, expected)

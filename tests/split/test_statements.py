@@ -26,7 +26,7 @@ from regraft.splitting.program.statements import (
     rename,
     write_statement,
 )
-from regraft.splitting.sampling.explore import Explorer
+from regraft.splitting.sampling.branch_exploration import Explorer
 
 
 def expression(text: str) -> ast.expr:

@@ -15,7 +15,12 @@ pytest.importorskip("torch")
 
 from torch import nn
 
-from regraft.verification.child.drivers import builders, guessing_driver, instances, module_flags
+from regraft.verification.child.drivers import (
+    class_instances,
+    guessing_driver,
+    model_builders,
+    module_flags,
+)
 from regraft.verification.child.ledger import Ledger
 
 SOURCE = """
@@ -154,7 +159,7 @@ def download():
 """
     builders_by_name = {
         builder.name: builder
-        for builder in builders.builders(loaded(tmp_path, text), Ledger(tmp_path, (), 0.0))
+        for builder in model_builders.builders(loaded(tmp_path, text), Ledger(tmp_path, (), 0.0))
     }
     assert set(builders_by_name) == {"small", "assigned", "wide", "helped"}
     assert builders_by_name["helped"].values["width"] == 24
@@ -253,7 +258,7 @@ def test_lists_of_one_class_are_tried_for_others_and_what_is_unset_gets_a_value(
 
 def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:
     values = {"base_width": 8, "depth": 2}
-    unbuilt = instances.not_built_message(values)
+    unbuilt = class_instances.not_built_message(values)
     assert (
         guessing_driver._blamed_parameter(
             f"{unbuilt}AssertionError: BasicBlock has no other base width", values

@@ -24,7 +24,7 @@ from regraft.verification.child.drivers import (
     config_shrinking,
     config_sources,
     configuration_objects,
-    constructors,
+    constructor_guesses,
     stated_values,
 )
 
@@ -82,7 +82,7 @@ def loaded(folder: Path, text: str, name: str = "loaded") -> ModuleType:
 def first_guess(folder: Path, text: str, name: str) -> dict[str, Any]:
     """Return the first values with which a class of a text can be built."""
     module = loaded(folder, text)
-    for guess in constructors.guesses(getattr(module, name), module, text, (), {}):
+    for guess in constructor_guesses.guesses(getattr(module, name), module, text, (), {}):
         try:
             getattr(module, name)(**guess.values)
         except (AttributeError, TypeError, ValueError, AssertionError):
@@ -124,7 +124,7 @@ def test_required_fields_come_from_the_repository_or_are_guessed(tmp_path: Path)
     small = first_guess(tmp_path, SOURCE, "Layer")["args"]
     assert (small.width % small.n_heads, small.inner) == (0, 2 * small.width)
     module = loaded(tmp_path, SOURCE, "second")
-    parameter = constructors._constructor_parameters(module.Layer)[0]
+    parameter = constructor_guesses._constructor_parameters(module.Layer)[0]
     config = next(
         config_sources.own_configs(parameter, module.Layer, module, tmp_path / "second.py")
     )
@@ -189,7 +189,7 @@ class Net(nn.Module):
     values = first_guess(tmp_path, text, "Layer")
     assert isinstance(values[name], SimpleNamespace)
     module = loaded(tmp_path, text, "second")
-    parameters = constructors._constructor_parameters(module.Net)
+    parameters = constructor_guesses._constructor_parameters(module.Net)
     assert config_sources.config_parameters(parameters, module, text) == [name]
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from command_line import regraft
-from regraft.verification import Verdict, VerifyError, containment, parent, verify
+from regraft.verification import Verdict, VerifyError, containment, parent_process, verify
 from regraft.verification.child_process import read_regular_file
 from regraft.verification.containment import Containment, SandboxMode, namespaces_refusal
 from regraft.verification.containment_hints import with_hint
 from regraft.verification.environment import child_environment
-from regraft.verification.limits import Limits
+from regraft.verification.resource_limits import Limits
 
 pytest.importorskip("torch")
 
@@ -426,7 +426,8 @@ def test_commands_say_how_code_is_contained(
     monkeypatch.setattr(containment, "namespaces_refusal", lambda: "it is forbidden here")
     path = working_folder / "layer.py"
     path.write_text(REWRITABLE, encoding="utf-8")
-    monkeypatch.setattr(parent._Job, "run", lambda _: ({}, {}))  # nothing runs, nothing is proved
+    # Nothing runs, nothing is proved.
+    monkeypatch.setattr(parent_process._Job, "run", lambda _: ({}, {}))
     options = ["--no-cache", "--unproven", "--select=torch/silu", *["--quiet"] * quiet]
     result = regraft("check", "--fix", *options, "layer.py")
     assert "silu" in path.read_text(encoding="utf-8")

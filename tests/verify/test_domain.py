@@ -15,14 +15,11 @@ from regraft.verification import verify
 torch = pytest.importorskip("torch")
 
 from regraft.verification.child.call_arguments import Call  # noqa: E402
-from regraft.verification.child.checks import (
-    domain,
-    optional_values,
-)
-from regraft.verification.child.checks.constants import Constants  # noqa: E402
-from regraft.verification.child.checks.masks import PATTERNS, masked_calls  # noqa: E402
-from regraft.verification.child.checks.sizes import BATCH, LONG, resized_calls  # noqa: E402
-from regraft.verification.child.checks.values import UNDEFINED, valued_calls  # noqa: E402
+from regraft.verification.child.checks import comparison_domain, optional_values  # noqa: E402
+from regraft.verification.child.checks.code_constants import Constants  # noqa: E402
+from regraft.verification.child.checks.mask_variants import PATTERNS, masked_calls  # noqa: E402
+from regraft.verification.child.checks.size_variants import BATCH, LONG, resized_calls  # noqa: E402
+from regraft.verification.child.checks.value_variants import UNDEFINED, valued_calls  # noqa: E402
 from regraft.verification.child.torch_modes import MODES  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -340,9 +337,9 @@ def test_a_limit_is_tried_at_its_exact_value(
 
 def test_no_infinity_is_tried_before_a_gelu() -> None:
     """A layer may make infinity, for which PyTorch's GELU gives NaN, of minus infinity."""
-    assert [name for name, _ in domain._not_finite_numbers({"gelu"}, set())] == ["NaN"]
-    assert len(domain._not_finite_numbers({"softmax"}, {"exp"})) == 2
-    assert len(domain._not_finite_numbers({"softmax"}, {"softmax"})) == 3
+    assert [name for name, _ in comparison_domain._not_finite_numbers({"gelu"}, set())] == ["NaN"]
+    assert len(comparison_domain._not_finite_numbers({"softmax"}, {"exp"})) == 2
+    assert len(comparison_domain._not_finite_numbers({"softmax"}, {"softmax"})) == 3
 
 
 def test_an_image_may_attend_to_a_sequence() -> None:

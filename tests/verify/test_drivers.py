@@ -20,27 +20,27 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from regraft.verification.changes import find_changes
 from regraft.verification.child import weights
 from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
     config_variations,
-    constructors,
+    constructor_guesses,
     error_statements,
     field_tables,
+    input_guesses,
     input_repairs,
-    inputs,
     source_hints,
 )
-from regraft.verification.child.drivers.attempts import Attempt
-from regraft.verification.child.drivers.slots import Dim, Sizes, Slot, make_call, slot_for
+from regraft.verification.child.drivers.argument_slots import Dim, Sizes, Slot, make_call, slot_for
+from regraft.verification.child.drivers.model_attempts import Attempt
+from regraft.verification.definition_changes import find_changes
 
 
 def shapes(model: Any, **options: Any) -> Any:
     """Return the shapes of the keyword inputs that a model accepts."""
-    accepted_inputs = inputs.find_accepted(model.eval(), **options)
+    accepted_inputs = input_guesses.find_accepted(model.eval(), **options)
     return {
         name: tuple(value.shape)
         for name, value in accepted_inputs.calls(model)(0)[-1].kwargs.items()
@@ -75,10 +75,10 @@ def test_inputs_are_repaired_after_their_errors() -> None:
 
 
 def test_what_another_model_of_the_class_takes_is_tried_without_a_search() -> None:
-    spec = inputs.find_accepted(Frames().eval()).spec
-    with pytest.raises(inputs.NoInputs):
-        inputs.find_accepted(Frames().eval(), seconds=0)
-    assert inputs.find_accepted(Frames().eval(), seconds=0, first_spec=spec).spec == spec
+    spec = input_guesses.find_accepted(Frames().eval()).spec
+    with pytest.raises(input_guesses.NoInputs):
+        input_guesses.find_accepted(Frames().eval(), seconds=0)
+    assert input_guesses.find_accepted(Frames().eval(), seconds=0, first_spec=spec).spec == spec
 
 
 class Words(nn.Module):
@@ -91,7 +91,7 @@ class Words(nn.Module):
 
 
 def test_integers_are_kept_below_the_number_of_rows() -> None:
-    accepted_inputs = inputs.find_accepted(Words().eval())
+    accepted_inputs = input_guesses.find_accepted(Words().eval())
     assert accepted_inputs.spec["kind_index"].limit == 2
     assert accepted_inputs.spec["input_ids"].limit > 2
 
@@ -105,7 +105,7 @@ def test_batch_statistics_get_two_rows() -> None:
         def forward(self, x: Any) -> Any:
             return self.norm(x.mean(1))
 
-    accepted_inputs = inputs.find_accepted(Norm().eval(), inner=True, width=6)
+    accepted_inputs = input_guesses.find_accepted(Norm().eval(), inner=True, width=6)
     assert min(batch for batch, _ in accepted_inputs.sizes) == 2
 
 
@@ -114,8 +114,8 @@ def test_a_model_that_takes_nothing_says_why() -> None:
         def forward(self, x: Any) -> None:
             raise RuntimeError("never today")
 
-    with pytest.raises(inputs.NoInputs, match="never today"):
-        inputs.find_accepted(Refuses(), seconds=0.2)
+    with pytest.raises(input_guesses.NoInputs, match="never today"):
+        input_guesses.find_accepted(Refuses(), seconds=0.2)
 
 
 def test_a_search_prefers_what_comes_furthest() -> None:
@@ -409,7 +409,7 @@ class Detector(torch.nn.Module):
 @pytest.mark.parametrize("kind", ["boxes", "masks", "pixels"])
 def test_labels_of_images(kind: str) -> None:
     model = Detector(kind)
-    accepted_inputs = inputs.find_accepted(model, seconds=0)
+    accepted_inputs = input_guesses.find_accepted(model, seconds=0)
     assert accepted_inputs.labels == (kind,)
     labelled = accepted_inputs.calls(model)(0)[-1]
     assert {"labels", "mask_labels"} & labelled.kwargs.keys() and not model.training
@@ -713,11 +713,13 @@ def test_what_a_constructor_passes_on_is_asked_for() -> None:
         def __init__(self, size: Any) -> None:
             super().__init__(size)
 
-    assert [parameter.name for parameter in constructors._constructor_parameters(Fast)] == [
+    assert [parameter.name for parameter in constructor_guesses._constructor_parameters(Fast)] == [
         "width",
         "depth",
     ]
-    assert [parameter.name for parameter in constructors._constructor_parameters(Own)] == ["size"]
+    assert [parameter.name for parameter in constructor_guesses._constructor_parameters(Own)] == [
+        "size"
+    ]
 
 
 CROSS_ATTENTION = """\
@@ -760,6 +762,6 @@ class Shuffle(nn.Module):
 
 
 def test_a_length_that_is_divided_is_long_enough() -> None:
-    call = inputs.find_accepted(Shuffle().eval(), inner=True).calls(Shuffle())(0)[-1]
+    call = input_guesses.find_accepted(Shuffle().eval(), inner=True).calls(Shuffle())(0)[-1]
     assert tuple(call.kwargs["states"].shape) == (3, 16, 32)
     assert call.kwargs["device"] == torch.device("cpu")

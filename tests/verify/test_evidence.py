@@ -12,7 +12,7 @@ import pytest
 
 from regraft.source.object_reference import load_source
 from regraft.verification import Verdict, verify
-from regraft.verification.changes import find_changes
+from regraft.verification.definition_changes import find_changes
 
 pytest.importorskip("torch")
 
@@ -20,7 +20,7 @@ import torch
 
 from regraft.verification.child.call_execution import Outcome
 from regraft.verification.child.checks import mutants
-from regraft.verification.child.checks.conditions import Conditions
+from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.mutants import Mutants, mutant_in_place, mutants_of
 from regraft.verification.child.checks.process_reads import new_process_reads
 from regraft.verification.child.judge_process import Judge

@@ -18,17 +18,17 @@ from regraft.verification.child.drivers import (
     config_variations,
     described_shapes,
     further_calls,
-    inputs,
+    input_guesses,
     source_hints,
 )
+from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Sizes, Slot
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.guessing_driver import FunctionModule
-from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot
 
 
 def calls(model: Any) -> Any:
     """Return a call with the inputs of a model."""
-    return inputs.find_accepted(model.eval()).calls(model)(0)
+    return input_guesses.find_accepted(model.eval()).calls(model)(0)
 
 
 class Config:
@@ -110,7 +110,7 @@ class Layer(nn.Module):
 
 
 def test_the_argument_that_the_raising_statement_reads_is_given_first() -> None:
-    accepted_inputs = inputs.find_accepted(Layer().eval(), inner=True, width=32)
+    accepted_inputs = input_guesses.find_accepted(Layer().eval(), inner=True, width=32)
     assert set(accepted_inputs.spec) == {"hidden_states", "position_embeddings"}
 
 
@@ -315,7 +315,7 @@ def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: tor
 def test_an_error_about_types_that_is_gone_is_a_step_forward() -> None:
     namespace = ModuleType("functions")
     vars(namespace)["masked"] = masked
-    spec = inputs.find_accepted(FunctionModule(namespace, "masked"), inner=True).spec
+    spec = input_guesses.find_accepted(FunctionModule(namespace, "masked"), inner=True).spec
     assert spec["mask"].kind == "bool" and spec["softmax_dtype"].value is torch.float32
 
 
@@ -333,7 +333,7 @@ def attend(
 def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together() -> None:
     namespace = ModuleType("functions")
     vars(namespace)["attend"] = attend
-    spec = inputs.find_accepted(FunctionModule(namespace, "attend"), inner=True).spec
+    spec = input_guesses.find_accepted(FunctionModule(namespace, "attend"), inner=True).spec
     assert vars(spec["module"].value) == {"training": False, "num_key_value_groups": 1}
     assert {len(spec[name].dims) for name in ("query", "key", "value")} == {4}
 
@@ -497,7 +497,7 @@ class Continues(nn.Module):
 def test_a_model_that_cannot_continue_is_not_asked_to(fails: bool) -> None:
     model = Continues(fails).eval()
     spec = {"input_ids": Slot("ids", (BATCH, LENGTH), 99)}
-    accepted_inputs = inputs.AcceptedInputs(spec, ((1, 5), (3, 8)), ())
+    accepted_inputs = input_guesses.AcceptedInputs(spec, ((1, 5), (3, 8)), ())
     labels = [
         call(0)[0].label
         for call in further_calls.more_calls(model, accepted_inputs, "past_key_values")
@@ -548,5 +548,5 @@ def test_a_layer_is_as_wide_as_most_of_its_matrices() -> None:
             self.head_norm = nn.LayerNorm(4)
             self.query, self.key = nn.Linear(16, 16), nn.Linear(16, 16)
 
-    assert inputs.width_of(Block()) == 16
-    assert inputs.width_of(nn.LayerNorm(4)) == 4
+    assert input_guesses.width_of(Block()) == 16
+    assert input_guesses.width_of(nn.LayerNorm(4)) == 4

@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from regraft.verification.child import call_arguments  # noqa: E402
 from regraft.verification.child.call_arguments import Call  # noqa: E402
+from regraft.verification.child.input_minimisation import TRIES, minimise_call  # noqa: E402
 from regraft.verification.child.ledger import Ledger  # noqa: E402
-from regraft.verification.child.minimise import TRIES, minimise_call  # noqa: E402
 from regraft.verification.child.result_comparison import Difference  # noqa: E402
 
 

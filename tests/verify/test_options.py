@@ -17,10 +17,14 @@ pytest.importorskip("torch")
 import torch
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.checks.constants import Constants
-from regraft.verification.child.checks.masks import added_mask_calls, biased_calls
+from regraft.verification.child.checks.code_constants import Constants
+from regraft.verification.child.checks.mask_variants import added_mask_calls, biased_calls
 from regraft.verification.child.checks.repeated_calls import Generating, InTurn
-from regraft.verification.child.checks.sizes import is_affordable, resize_dimensions, resized_calls
+from regraft.verification.child.checks.size_variants import (
+    is_affordable,
+    resize_dimensions,
+    resized_calls,
+)
 from regraft.verification.child.drivers.config_variations import second_values
 from regraft.verification.child.parameter_alterations import ALTERATIONS, HALF, ZERO
 from regraft.verification.child.weights import change_parameters

@@ -21,15 +21,15 @@ from regraft.verification.child.drivers import (
     described_shapes,
     input_repairs,
 )
-from regraft.verification.child.drivers.attempts import Attempt
+from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot
 from regraft.verification.child.drivers.field_tables import BACKBONE
 from regraft.verification.child.drivers.input_fixers import InputProblem
+from regraft.verification.child.drivers.model_attempts import Attempt
 from regraft.verification.child.drivers.repair_table import ANY_ERROR, Repair, changes
 from regraft.verification.child.drivers.size_fixers import (
     SIZE_MISMATCHES,
     ConfigProblem,
 )
-from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Slot
 
 
 def position_embeddings(error: Any) -> None:

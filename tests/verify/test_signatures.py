@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verification.child.signatures import signature_difference
+from regraft.verification.child.signature_comparison import signature_difference
 
 
 def original(x: Any, *, b: int = 1) -> None: ...

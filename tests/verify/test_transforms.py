@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from regraft.cli import main
 from regraft.report.certificate import certificate
 from regraft.verification import Verdict, verify
-from regraft.verification.transform_uses import transforms_applied_to
+from regraft.verification.torchscript_and_fx_uses import transforms_applied_to
 from regraft.verification.types import Terms
 from regraft.verification.verdict_cache import verify_with_cache
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from regraft.verification import Verdict, verify
-from regraft.verification.changes import find_changes
+from regraft.verification.definition_changes import find_changes
 
 pytestmark = pytest.mark.usefixtures("here")
 

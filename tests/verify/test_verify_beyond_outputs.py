@@ -481,7 +481,7 @@ def test_no_part_stands_in_for_the_builder_of_an_edit(tmp_path: Path) -> None:
 
 
 def test_an_equal_distribution_is_rarely_suspected_and_never_refuted() -> None:
-    from regraft.verification.child.distributions import (
+    from regraft.verification.child.distribution_tests import (
         SUSPICION,
         describe_confirmed_difference,
         find_suspicious_statistic,

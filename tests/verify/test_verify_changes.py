@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from regraft.verification import verify
-from regraft.verification.changes import find_changes
+from regraft.verification.definition_changes import find_changes
 from regraft.verification.module_level import have_equal_surroundings
 
 SOURCE = b"""import os

@@ -12,8 +12,8 @@ import torch
 from verdicts import verdict_on
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.checks.constants import Constants
-from regraft.verification.child.checks.values import ZERO_ROWS, valued_calls
+from regraft.verification.child.checks.code_constants import Constants
+from regraft.verification.child.checks.value_variants import ZERO_ROWS, valued_calls
 
 pytestmark = pytest.mark.usefixtures("here")
 

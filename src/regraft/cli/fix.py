@@ -166,7 +166,7 @@ class Rewriter:
 
     def _write_vendored_ops(self, model: Path, changed: bytes) -> SourceError | None:
         """Write the ops that the rewritten model imports beside it."""
-        from regraft.rewriting.vendor import vendor_source, vendored_names
+        from regraft.rewriting.vendored_source import vendor_source, vendored_names
         from regraft.source.text import SourceError, write_atomically
 
         target = model.with_name("regraft_ops.py")

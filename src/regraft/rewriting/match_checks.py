@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from regraft.matching.result import Match
-from regraft.rewriting.render import Withheld
+from regraft.rewriting.kernel_call_source import Withheld
 from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure import guards

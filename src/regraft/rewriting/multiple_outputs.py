@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regraft.dsl.syntax import Var
-from regraft.rewriting.render import Renderer, Withheld
+from regraft.rewriting.kernel_call_source import Renderer, Withheld
 from regraft.rewriting.single_output import Patch, Rewriter
 from regraft.rewriting.statement_edits import StatementPlan, target_name
 from regraft.source.layout import Layout, indentation, without_parentheses

@@ -22,7 +22,9 @@ _TAKING_CONTAINERS = frozenset({"regraft.ops.linear_of_parts"})
 
 def ends_in_sequential(match: Match) -> bool:
     """Return whether the last node of a match, and no other one, is the first module of a
-    Sequential that an attribute of the instance holds, and the match's op takes that container."""
+    Sequential that an attribute of the instance holds, and the match's op takes that container.
+    False for a call with other than one positional argument, and for a match with conditions to
+    test at run time."""
     call = match.root.expr
     if match.pattern.kernel not in _TAKING_CONTAINERS or not isinstance(call, ast.Call):
         return False

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regraft.matching.result import Match, Test
-from regraft.rewriting.render import Renderer
+from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.statement_edits import (
     StatementPlan,
     StatementRewriter,

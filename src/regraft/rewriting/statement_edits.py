@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from regraft.matching.constants import number_of
 from regraft.matching.result import Match
+from regraft.rewriting.kernel_call_source import Renderer, is_gathered
 from regraft.rewriting.match_checks import MatchChecks
-from regraft.rewriting.render import Renderer, is_gathered
 from regraft.source.text import Edit, Span
 from regraft.structure.model import Node, Statement, Value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from regraft.rewriting.rewrite import Patch
+from regraft.rewriting.match_rewriting import Patch
 from regraft.scanning.check import check_source
 from regraft.scanning.findings import FileReport, Finding
 from regraft.scanning.rules import CompiledRule

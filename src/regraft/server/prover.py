@@ -26,7 +26,7 @@ from regraft.source.text import SourceError, diff, write
 from regraft.source.undo import UndoLog
 from regraft.verification import Verdict, VerifyError, to_json
 from regraft.verification.containment import Containment
-from regraft.verification.definitions import definitions_by_name
+from regraft.verification.top_level_definitions import definitions_by_name
 from regraft.verification.types import Terms
 from regraft.verification.verdict_cache import verify_with_cache
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from regraft.splitting.compiling.artifacts import digest
-from regraft.splitting.emitting.report import Report, check_format
 from regraft.splitting.emitting.single import SingleFile
 from regraft.splitting.emitting.split_directory import SplitModel
+from regraft.splitting.emitting.split_report import Report, check_format
 from regraft.splitting.nested_arguments import Packed
 
 __all__ = ["Report", "SplitModel", "load_split"]

@@ -14,7 +14,7 @@ from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_call, locate_forward
 from regraft.splitting.program.residual import Region, Step
 from regraft.splitting.program.result_classes import Classes
-from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.branch_exploration import RegionModule
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 
 from regraft.report.terminal import Watch, ignore
 from regraft.splitting.checking.decision_check import check_split_network, unseen_side_errors
-from regraft.splitting.checking.original import CheckResult, Original
+from regraft.splitting.checking.original_network import CheckResult, Original
 from regraft.splitting.compiling.batch_regions import has_samples
 from regraft.splitting.compiling.compiled_network import (
     CompiledNetwork,
@@ -24,18 +24,17 @@ from regraft.splitting.compiling.compiled_network import (
     reasons_of_islands,
 )
 from regraft.splitting.compiling.compilers import Compiler, compiler_named
+from regraft.splitting.emitting.artefact_protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.emitters import EMITTERS
-from regraft.splitting.emitting.outline import outline_of, region_facts
-from regraft.splitting.emitting.protocol import Emitter, SplitNetwork
-from regraft.splitting.emitting.report import Report
+from regraft.splitting.emitting.program_outline import outline_of, region_facts
 from regraft.splitting.emitting.split_directory import SplitModel
+from regraft.splitting.emitting.split_report import Report
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.loading import load_split
 from regraft.splitting.nested_arguments import check_unchanged
 from regraft.splitting.network import Network, Program, bind_network
 from regraft.splitting.network_cache import find_network, make_key, store_network
-from regraft.splitting.partition import partition
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
 from regraft.splitting.program.residual import (
     Side,
@@ -44,9 +43,10 @@ from regraft.splitting.program.residual import (
     guard_regions,
     number_sides,
 )
-from regraft.splitting.sampling.collect import collect_samples
+from regraft.splitting.region_partition import partition
+from regraft.splitting.sampling.branch_exploration import Explorer
 from regraft.splitting.sampling.decision_recorder import Recorder
-from regraft.splitting.sampling.explore import Explorer
+from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
 
 
@@ -98,8 +98,8 @@ def split(
     and gives a list: for each sample what the network gives for it alone. measure: a sub-network
     that is slower than torch here (by a fifth and 50 us, one thread) stays eager, so that the host
     needs torch; not in single files and batches. watch: is called with what is done ("compiling
-    region 2 of 5"). Raises Unsplittable with file, line and reason where the network cannot be
-    split or the result differs.
+    region 2 of 5"). Raises ValueError for unknown options and those that do not go together,
+    Unsplittable with file, line and reason where the network cannot be split or the result differs.
     """
     started = time.monotonic()
     if unseen not in ("refuse", "raise"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.checking.difference import difference
+from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.observing.assigned_attributes import Attribute, record_stores
 from regraft.splitting.observing.call_observation import observe_effects
@@ -171,7 +171,8 @@ def input_descriptions(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]
 
 def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) -> list[Attribute]:
     """Run all calls and return the attributes that they assign to modules; check that no call draws
-    random numbers or changes its inputs or state, apart from these attributes.
+    random numbers or changes its inputs or state, apart from these attributes, and that the first
+    call gives the same result again.
 
     The first call may prepare state that then stays as it is. Raises Unsplittable.
     """

@@ -11,7 +11,7 @@ import torch
 
 from regraft.splitting.errors import Unrunnable
 from regraft.splitting.observing.assigned_attributes import Attribute, record_stores, run_without
-from regraft.splitting.program.records import Mutable
+from regraft.splitting.program.record_classes import Mutable
 from regraft.splitting.program.residual import Step, all_steps
 from regraft.splitting.program.result_classes import Classes, describe_class
 from regraft.splitting.specialising.network_specialisation import (

@@ -53,7 +53,8 @@ def only_sets_flags(node: ast.AST, cls: str, flags: Collection[str]) -> bool:
 
 
 def boolean_attributes(cls: ast.ClassDef) -> frozenset[str]:
-    """Return the names to which the body of a class assigns True or False."""
+    """Return the names to which a statement directly in the body of a class assigns True or
+    False."""
     return frozenset(
         target.id
         for statement in cls.body

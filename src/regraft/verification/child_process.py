@@ -18,7 +18,7 @@ from regraft.verification.containment import Containment
 from regraft.verification.descendants import end_descendants
 from regraft.verification.environment import child_environment
 from regraft.verification.launcher import OLDEST, TOO_OLD, Launcher, launcher_for
-from regraft.verification.limits import Limits
+from regraft.verification.resource_limits import Limits
 from regraft.verification.triton_interpreter import interprets_kernels
 from regraft.verification.types import REFUSED, VerifyError
 

@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from regraft.verification.bindings import mentioned_names
+from regraft.verification.bound_and_read_names import mentioned_names
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from regraft.verification.limits import Limits
+from regraft.verification.resource_limits import Limits
 from regraft.verification.types import VerifyError
 
 SandboxMode = Literal["auto", "require", "off"]

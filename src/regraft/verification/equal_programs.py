@@ -8,7 +8,7 @@ import builtins
 from collections.abc import Iterable
 from types import CodeType
 
-from regraft.verification.bindings import bound_names
+from regraft.verification.bound_and_read_names import bound_names
 from regraft.verification.module_level import have_equal_surroundings
 from regraft.verification.names_and_scopes import future_imports, name_of, words_of
 from regraft.verification.normal_form import OWN_VARIABLE_READERS, Normaliser
@@ -243,8 +243,8 @@ def _are_equal_programs(
 
 
 def _compile(node: ast.stmt, file_imports: list[ast.ImportFrom]) -> CodeType:
-    """Compile a definition, which gets its normal form in place, together with the `__future__`
-    imports of its file."""
+    """Return the code of a definition, which gets its normal form in place, compiled with the
+    `__future__` imports of its file."""
     tree = ast.Module([*file_imports, Normaliser().visit(node)], [])
     code = compile(ast.fix_missing_locations(tree), "", "exec", dont_inherit=True, optimize=0)
     assert isinstance(code, CodeType)

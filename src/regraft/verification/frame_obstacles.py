@@ -6,14 +6,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from regraft.verification.bindings import (
+from regraft.verification.bound_and_read_names import (
     assigned_names,
     bound_names,
     mentioned_names,
     stored_names,
     string_words,
 )
-from regraft.verification.definitions import Definition
+from regraft.verification.top_level_definitions import Definition
 
 # Attributes through which a file reads the local variables of other functions.
 _FRAMES = frozenset({"f_locals", "gi_frame", "cr_frame", "ag_frame", "co_varnames"})

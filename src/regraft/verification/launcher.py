@@ -65,7 +65,8 @@ class Launcher:
     """
 
     def __init__(self, python: str, environment: Mapping[str, str], errors: IO[bytes]) -> None:
-        """Start the process, and a thread that reads its answers."""
+        """Start the process, and a thread that reads its answers. Raises VerifyError where `python`
+        cannot be started."""
         self.key = _key(python, environment)
         self.idle_since = time.monotonic()
         self._mark = secrets.token_hex(16)

@@ -12,14 +12,14 @@ import tokenize
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from regraft.verification.bindings import (
+from regraft.verification.bound_and_read_names import (
     imported_packages,
     mentioned_names,
     module_names,
     plainly_assigned_names,
     string_words,
 )
-from regraft.verification.definitions import DefinitionBlock, definition_blocks
+from regraft.verification.top_level_definitions import DefinitionBlock, definition_blocks
 
 # Functions through which a file reads names that its text does not show as names.
 _DYNAMIC = frozenset(
@@ -203,7 +203,7 @@ def _single_imports(node: ast.Import | ast.ImportFrom) -> Iterator[ast.stmt]:
 
 
 def _statement_entry(node: ast.stmt) -> Entry:
-    """Return the entry of a statement."""
+    """Return the entry of a statement, whose key is the statement's dump."""
     return Entry(ast.dump(node), node)
 
 

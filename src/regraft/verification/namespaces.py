@@ -1,5 +1,5 @@
 """Move the running program into Linux namespaces of its own: without network, without sight of
-other processes, with the file system of `mounts.contain_files`.
+other processes, with the file system of `contained_file_system.contain_files`.
 
 Three processes are needed. The caller stays outside and waits. The first process of a process
 namespace collects orphans and ends the whole namespace with itself; signals of the namespace do not
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from regraft.verification.mounts import contain_files
+from regraft.verification.contained_file_system import contain_files
 
 _FIRST_PROGRAM = "/bin/cat"  # reads until its input ends, and does nothing else
 _NEW_MOUNTS, _NEW_IPC, _NEW_USER, _NEW_PROCESSES, _NEW_NETWORK = (
@@ -48,7 +48,9 @@ def continue_in_namespaces(
     The calling process never returns: it calls `report` with the new one's id, as its own namespace
     numbers it, and ends as the new one ends, with all processes of the namespace. `folder` may be
     written, `readable` read; at most `max_tasks` threads run at a time where user namespaces count
-    them. Raises OSError, in the calling process or in the new one, where the system refuses.
+    them. The new process has `/` as its working folder (the calling one as well, also after an
+    error), no network but loopback, and no capabilities that it can do without. Raises OSError, in
+    the calling process or in the new one, where the system refuses.
     """
     os.chdir("/")  # no process may stand in a folder that is hidden later
     has_user_namespace = _unshare()
@@ -71,7 +73,8 @@ def _unshare() -> bool:
     """Leave the namespaces of mounts, IPC, processes and network; return whether this took a user
     namespace, in which this process keeps its user and group.
 
-    The administrator of a system needs none, and reads files of other users without.
+    The administrator of a system needs none, and reads files of other users without. Raises OSError
+    where the system refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _NEW_MOUNTS | _NEW_IPC | _NEW_PROCESSES | _NEW_NETWORK
@@ -141,8 +144,8 @@ def _limit_tasks(number: int) -> None:
 
 
 def _drop_capabilities(*, keeps_access: bool) -> None:
-    """Give up all capabilities for good, also for programs that this process starts, but for
-    access to files of other users where it `keeps_access`."""
+    """Give up all capabilities for good, also for programs that this process starts, but for access
+    to files of other users where it `keeps_access`. Raises OSError where the system refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     retained = _READ_FILES_OF_OTHERS if keeps_access else -1
     libc.prctl(_AMBIENT, _CLEAR_AMBIENT, 0, 0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from regraft.verification.bindings import declared_names, stored_names
+from regraft.verification.bound_and_read_names import declared_names, stored_names
 from regraft.verification.names_and_scopes import (
     COMPREHENSIONS,
     SCOPES,

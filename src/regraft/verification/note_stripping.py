@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from regraft.verification.bindings import names_bound_by
+from regraft.verification.bound_and_read_names import names_bound_by
 from regraft.verification.names_and_scopes import SCOPES, words_of
 
 # Names of functions and attributes that read annotations, and of those that bind names of a file

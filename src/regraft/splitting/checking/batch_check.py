@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.checking.difference import difference
-from regraft.splitting.checking.original import CheckResult, Original
+from regraft.splitting.checking.original_network import CheckResult, Original
+from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.sampling.varied_calls import vary_calls
 
 BATCH = 8  # samples in a batch that is checked
@@ -20,8 +20,8 @@ Batch = dict[int, dict[str, Any]]
 
 def check_batches(original: Original, split: Any, earlier: CheckResult) -> CheckResult:
     """Run the inputs that are equal in `earlier` in batches, compare each sample's result with the
-    original's for it alone, and return the result of this check. Raises Unsplittable as
-    `check_batch` does.
+    original's for it alone, and return the result of this check. Raises Unsplittable for a
+    difference that no threshold explains.
 
     split: takes the arguments of a batch, and returns a list of results.
     """

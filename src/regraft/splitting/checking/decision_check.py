@@ -6,15 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 from regraft.report.terminal import Watch, ignore
-from regraft.splitting.checking.difference import difference, first_difference
-from regraft.splitting.checking.original import (
+from regraft.splitting.checking.original_network import (
     MAX_ROUNDED,
     CheckResult,
     Original,
     attempt,
     is_beyond_limits,
 )
-from regraft.splitting.checking.rounding import is_rounding
+from regraft.splitting.checking.result_difference import difference, first_difference
+from regraft.splitting.checking.rounding_test import is_rounding
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Loop, Side, all_steps, sides_at_infinity
 from regraft.splitting.sampling.decision_recorder import TooLong

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from regraft.splitting.checking.difference import difference
-from regraft.splitting.checking.original import MAX_ROUNDED, CheckResult, Original, attempt
-from regraft.splitting.checking.rounding import is_rounding
+from regraft.splitting.checking.original_network import MAX_ROUNDED, CheckResult, Original, attempt
+from regraft.splitting.checking.result_difference import difference
+from regraft.splitting.checking.rounding_test import is_rounding
 from regraft.splitting.sampling.varied_calls import vary_calls
 
 
@@ -15,7 +15,7 @@ def check_file(original: Original, split: Any, earlier: CheckResult) -> CheckRes
     original's, and return the result of this check. Its decisions are not compared, as they show in
     its results only.
 
-    Raises Unsplittable as `compare_results` does.
+    Raises Unsplittable for a difference that neither rounding nor a threshold explains.
     """
     result = earlier.for_next_artefact()
     last = max(earlier.equal, default=-1)

@@ -55,7 +55,7 @@ class Artifacts:
     def add_standalone(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
         """Write a region's model as `region_*.onnx`, a file that says where its weights lie in
         `weights.bin`, unless an equal one was written; return the region's entry in the manifest.
-        Changes `model` as `add` does.
+        Changes `model`: takes its weights out and renames its values.
 
         inputs: the names of the region's inputs. The entry has "file", "sha256", and "used", the
         positions of the inputs that the model reads.

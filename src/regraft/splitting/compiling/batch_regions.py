@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.checking.difference import difference
+from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.compiling.region_comparison import Uncompilable
-from regraft.splitting.compiling.regions import compile_region, signature
+from regraft.splitting.compiling.region_compilation import compile_region, signature
 from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.network import Program
@@ -33,7 +33,7 @@ from regraft.splitting.program.statements import (
     read_names,
     rename,
 )
-from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.branch_exploration import RegionModule
 from regraft.splitting.sampling.varied_calls import perturb
 
 TRIAL_SAMPLES = 3  # samples on which statements are tried for mixing
@@ -165,7 +165,8 @@ def batchable_statements(
     region: Region, values: list[Variables], program: Program
 ) -> list[Computation]:
     """Return the statements of the region that run on many samples at once with the results for
-    each alone; [] where the region raises on perturbed inputs.
+    each alone, in order; [] where the region raises on perturbed inputs. A statement that reads an
+    input without rows for samples, or a result of a statement that is left out, is left out, too.
 
     values: the variables' values on each of the region's samples.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from regraft.splitting.checking.rounding import change_floats
+from regraft.splitting.checking.rounding_test import change_floats
 from regraft.splitting.compiling.size_limits import Sample, varying_axes
 from regraft.splitting.program.residual import Region
 

@@ -14,7 +14,7 @@ import torch
 from regraft.report.terminal import Watch, ignore
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
-from regraft.splitting.compiling.regions import compile_region
+from regraft.splitting.compiling.region_compilation import compile_region
 from regraft.splitting.network import Program
 from regraft.splitting.preconditions import input_descriptions
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.checking.difference import difference
+from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.compiling.changed_samples import (
     change_numbers,
     change_values,
@@ -29,8 +29,8 @@ from regraft.splitting.compiling.size_limits import (
 )
 from regraft.splitting.observing.call_observation import observe
 from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.branch_exploration import RegionModule
 from regraft.splitting.sampling.decision_recorder import to_numpy, to_torch
-from regraft.splitting.sampling.explore import RegionModule
 
 SLOWER = 1.2  # a region that takes more than this multiple of torch's time stays eager
 MIN_SAVING = 50e-6  # seconds; smaller differences do not matter

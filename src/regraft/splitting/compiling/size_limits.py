@@ -23,7 +23,7 @@ from regraft.splitting.compiling.symbolic_run import (
     symbolic_guards,
 )
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.explore import RegionModule, common_sizes
+from regraft.splitting.sampling.branch_exploration import RegionModule, common_sizes
 
 Sample = tuple[torch.Tensor, ...]
 
@@ -120,7 +120,9 @@ class SizeLimits:
 
 
 def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> SizeLimits:
-    """Return the limits of a region's sizes, with the paths of its samples.
+    """Return the limits of a region's sizes, with the paths of its samples. Where PyTorch cannot
+    run the region with symbolic sizes, the paths are the samples' own sizes, and `guarded` becomes
+    False.
 
     sized_by_data: whether values decide sizes in it; DecidesByData is raised where Python code may
     decide by such a size.

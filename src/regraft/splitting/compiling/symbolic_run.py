@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.branch_exploration import RegionModule
 
 # What a guard may consist of, so that a host can compute it.
 GUARD_FUNCTIONS = {"abs": abs, "max": max, "min": min, "math": math}
@@ -169,8 +169,9 @@ class _TypeOfType(type):
     """The type of `_Type`, which makes that behave as `type` with other answers."""
 
     def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
-        """Return the type of one argument as `_sizes_as_whole_numbers` says, or a new class of
-        three; of a class derived from `_Type` a new class, as any metaclass does."""
+        """Return the type of one argument (in the network's code int for a symbolic size, and
+        torch.Tensor or Parameter for a tensor without data), or a new class of three; of a class
+        derived from `_Type` a new class, as any metaclass does."""
         if cls is not _Type:
             return super().__call__(*arguments, **keywords)
         answer = _TYPE(*arguments, **keywords)

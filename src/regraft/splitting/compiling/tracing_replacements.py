@@ -116,8 +116,8 @@ def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(add_up)
     def accumulate(*operands: Any, **kwargs: Any) -> Any:
-        """Return what `add_up` gives: of a tensor of int64 put together from its upper and lower
-        halves."""
+        """Return what `add_up` returns for the operands; of a tensor of int64, without `dtype`, the
+        sums of its upper and lower halves put together."""
         is_whole = bool(operands) and operands[0].dtype == torch.int64
         if not is_whole or kwargs.get("dtype") is not None:
             return add_up(*operands, **kwargs)

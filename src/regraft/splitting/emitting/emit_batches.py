@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.splitting.checking.batch_check import check_batches
-from regraft.splitting.checking.original import CheckResult, Original
+from regraft.splitting.checking.original_network import CheckResult, Original
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.batch_regions import compile_batches
 from regraft.splitting.compiling.compiled_network import (
@@ -17,10 +17,10 @@ from regraft.splitting.compiling.compiled_network import (
     new_directory,
     reasons_of_islands,
 )
+from regraft.splitting.emitting.artefact_protocol import Emitter
 from regraft.splitting.emitting.batched_host_text import batched_source
-from regraft.splitting.emitting.protocol import Emitter
-from regraft.splitting.emitting.report import Report
 from regraft.splitting.emitting.split_directory import SplitModel, write_directory
+from regraft.splitting.emitting.split_report import Report
 from regraft.splitting.preconditions import StateGuard
 from regraft.splitting.program.residual import Region
 

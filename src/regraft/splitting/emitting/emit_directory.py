@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from regraft.splitting.checking.original import CheckResult, Original
+from regraft.splitting.checking.original_network import CheckResult, Original
 from regraft.splitting.compiling.compiled_network import CompiledNetwork, reasons_of_islands
+from regraft.splitting.emitting.artefact_protocol import Emitter
 from regraft.splitting.emitting.host_text import host_source
-from regraft.splitting.emitting.protocol import Emitter
-from regraft.splitting.emitting.report import Report
 from regraft.splitting.emitting.split_directory import SplitModel, write_directory
+from regraft.splitting.emitting.split_report import Report
 from regraft.splitting.preconditions import StateGuard
 
 

@@ -6,13 +6,13 @@ import dataclasses
 
 import onnx
 
-from regraft.splitting.checking.original import CheckResult, Original
+from regraft.splitting.checking.original_network import CheckResult, Original
 from regraft.splitting.checking.single_file_check import check_file
 from regraft.splitting.compiling.compiled_network import CompiledNetwork
+from regraft.splitting.emitting.artefact_protocol import Emitter
 from regraft.splitting.emitting.emit_directory import write_host
-from regraft.splitting.emitting.protocol import Emitter
-from regraft.splitting.emitting.report import Report
 from regraft.splitting.emitting.single import FILE, SingleFile, add_metadata, build_onnx_model
+from regraft.splitting.emitting.split_report import Report
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.preconditions import StateGuard
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regraft.splitting.emitting import emit_batches, emit_directory, emit_file
-from regraft.splitting.emitting.protocol import Emitter
+from regraft.splitting.emitting.artefact_protocol import Emitter
 
 EMITTERS: dict[str, Emitter] = {
     "directory": emit_directory.EMITTER,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.splitting.compiling.artifacts import digest
-from regraft.splitting.emitting.report import FORMAT, Report
+from regraft.splitting.emitting.split_report import FORMAT, Report
 from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.sampling.decision_recorder import to_numpy, to_torch
 
@@ -25,7 +25,8 @@ class SplitModel:
     """
 
     def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
-        """Load the module `host.py` of the directory, and make its host."""
+        """Load the module `host.py` of the directory, and make its host. Raises ValueError where
+        the directory has no such module."""
         self.directory, self.report, self._scratch = directory, report, scratch
         self.packed: Packed | None = (
             None  # set: a call takes the original's arguments; None: their parts by name

@@ -60,7 +60,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, note what it reads and changes and how it may fail, and return its
-        result."""
+        result; raise RuntimeError beyond `max_operations` operations."""
         self.operations += 1
         if self.operations > self.max_operations:
             raise RuntimeError(f"more than {self.max_operations} operations")
@@ -200,7 +200,7 @@ def observe(
     reads = _Reads(constants, max_operations)
 
     def run_noted() -> Any:
-        """Run the call under both modes."""
+        """Return the result of the call, run under both modes."""
         with reads, _Functions(reads):
             return call()
 

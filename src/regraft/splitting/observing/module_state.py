@@ -51,7 +51,8 @@ class State:
 
     def freeze(self, value: Any, depth: int) -> Any:
         """Return a value that compares equal as long as the object, and what it holds, stays the
-        same.
+        same: of a plain value type and text, of a tensor identity and version. A module, a class,
+        and an object within more than `MAX_DEPTH` others, count by their identity alone.
 
         depth: the number of objects around it.
         """

@@ -147,8 +147,8 @@ class _LoopReturns:
     def replace_block(
         self, statements: list[ast.stmt], leave: list[ast.stmt] | None
     ) -> list[ast.stmt]:
-        """Return the statements with their returns replaced as `replace` does, each by the
-        statements `leave` after its assignments."""
+        """Return the statements with each return in them replaced by assignments of its value and
+        of a flag, followed by the statements `leave`."""
         return [
             ast.fix_missing_locations(ast.copy_location(part, statement))
             for statement in statements
@@ -157,8 +157,9 @@ class _LoopReturns:
 
     def replace(self, statement: ast.stmt, leave: list[ast.stmt] | None) -> list[ast.stmt]:
         """Return the statements that replace one statement: for a `return` the assignments and
-        `leave`, unless that is None; for a loop with returns what `replace_in_loop` gives; another
-        statement itself, with the ones inside of it replaced."""
+        `leave`, unless that is None; for a loop with returns the loop, in which they are
+        assignments and a `break`, with statements after it that leave; another statement itself,
+        with the ones inside of it replaced."""
         if isinstance(statement, ast.Return) and leave is not None:
             value = statement.value or ast.Constant(None)
             return [

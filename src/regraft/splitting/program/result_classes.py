@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 import torch
 
-from regraft.splitting.program.records import fields_of, is_namedtuple
+from regraft.splitting.program.record_classes import fields_of, is_namedtuple
 
 # the host's classes by name: the form, and the fields of a namedtuple
 Classes = dict[str, list[str]]

@@ -53,8 +53,9 @@ def operands_used_as_truth(node: ast.AST) -> list[ast.expr]:
 
 
 def operands_read_at_once(node: ast.AST) -> list[tuple[ast.expr, str]]:
-    """Return the parts of a node whose value nothing keeps, each with what reads it: "loop" or
-    "call"."""
+    """Return the parts of a node whose value nothing keeps, each with what reads it: iterables of
+    loops and comprehensions with "loop"; starred parts, arguments of the functions of `AT_ONCE`,
+    and what a last `in` or `not in` looks into, with "call". [] for other nodes."""
     if isinstance(node, (ast.comprehension, ast.For)):
         return [(node.iter, "loop")]
     if isinstance(node, ast.Starred):

@@ -12,10 +12,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.execution.nested import map_leaves
-from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
 from regraft.splitting.program.result_classes import convert_fields
-from regraft.splitting.sampling.explore import Explorer
+from regraft.splitting.sampling.branch_exploration import Explorer
 
 MAX_ITERATIONS = 2000  # iterations of one loop; an input that takes more is not compared
 TOLERANCE = 1e-5  # for values near a threshold, relative to the larger of the values compared
@@ -64,9 +64,10 @@ class Recorder(Explorer):
         return to_torch(names["return"])
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
-        """Run the body of the first arm whose test holds, and return how it ended as `run` does;
-        other arms are not run. Append the arm's number to `trace`, if it is no -1, and to `near`
-        whether a test was at its threshold."""
+        """Run the body of the first arm whose test holds, and return how it ended: "break",
+        "continue", "return", or "" for its end, and where no test holds; other arms are not run.
+        Append the arm's number to `trace`, if it is no -1, and to `near` whether a test was at its
+        threshold."""
         near = self.comparisons is not None and self.comparisons.at_threshold
         for (test, body), number in zip(step.arms, step.numbers, strict=True):
             if self.comparisons is not None and test is not None:
@@ -138,8 +139,9 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
             self.near_unequal = self.near_unequal or (near and left != right)
 
     def note_topk(self, args: Any, result: Any) -> None:
-        """Note a choice of the largest values if the first value left out is close to the last one
-        chosen, or equal values are put in order."""
+        """Set `tied` and `at_threshold` if the first value that is left out of the largest ones is
+        close to the last one chosen; note the order of equal values with `note_order`. Nothing is
+        noted where all values are chosen."""
         values, count = args[0], args[1]
         if values.shape[-1] > count:
             ordered = values.double().sort(descending=True).values
@@ -173,8 +175,9 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         self.note_extreme(args[0], result, descending=False)
 
     def note_extreme(self, values: torch.Tensor, result: Any, descending: bool) -> None:
-        """Note the choice of one index if the first two of the ordered values are close, so that
-        rounding may decide."""
+        """Set `at_threshold` and `near_unequal` if the first two of the ordered values are close,
+        so that rounding may decide which index is chosen; do nothing where several indices are
+        chosen."""
         if result.numel() == 1 and values.numel() > 1:
             ordered = values.flatten().double().sort(descending=descending).values
             near = is_close(float(ordered[0]), float(ordered[1]))

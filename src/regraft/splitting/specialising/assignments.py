@@ -6,7 +6,7 @@ import ast
 
 import torch
 
-from regraft.splitting.program.records import FIXED
+from regraft.splitting.program.record_classes import FIXED
 from regraft.splitting.program.values import HostValue, RecordValue, StaticValue, Value, list_parts
 from regraft.splitting.specialising.elements import get_element, make_list, take_apart
 from regraft.splitting.specialising.host_lists import has_definite_length
@@ -14,7 +14,7 @@ from regraft.splitting.specialising.inplace import store_element
 from regraft.splitting.specialising.object_changes import set_attribute, store_scratch
 from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import save_from_stores, store_name
+from regraft.splitting.specialising.values_stored_under_names import save_from_stores, store_name
 
 
 def store(state: Specialisation, target: ast.expr, value: Value) -> None:

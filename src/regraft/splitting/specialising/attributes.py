@@ -101,5 +101,5 @@ def read_static_attribute(state: Specialisation, node: ast.Attribute, base: Valu
 
 
 def evaluate_attribute(state: Specialisation, node: ast.Attribute) -> Value:
-    """Evaluate `x.y`."""
+    """Return the value of `x.y`."""
     return read_attribute(state, node, state.evaluate(node.value))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from regraft.splitting.program.possible_constants import TRUTHS, narrow_value, possible_constants
-from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
 from regraft.splitting.program.residual_expressions import method_call
 from regraft.splitting.program.statements import read_names

@@ -42,7 +42,10 @@ from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.indexing import MODULE_CONTAINERS
 from regraft.splitting.specialising.reductions import has_mixed_types, reduce_list, select_extreme
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import index_elements, read_slice_bound
+from regraft.splitting.specialising.values_stored_under_names import (
+    index_elements,
+    read_slice_bound,
+)
 
 # the built-in functions that are supported
 PURE_BUILTINS = frozenset(
@@ -104,8 +107,9 @@ def call_builtin(
     operands: list[Value],
     code: ast.Call,
 ) -> Value:
-    """Evaluate a call of a built-in function of Python: by its handler in BUILTINS, else by running
-    it as it stands, as a constant if all operands are static.
+    """Return the value of a call of a built-in function of Python: what its handler in BUILTINS
+    gives, else a constant if all operands are static, else a value of the host, whose expression is
+    the call.
 
     Raises Unsplittable for functions outside PURE_BUILTINS, and tensors that no handler takes.
     operands: the positional ones first, then those of the keywords.
@@ -134,8 +138,8 @@ def call_builtin(
 
 
 def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate len(): a constant for a list of known length, the first size for a tensor; None for
-    other operands, with which the host runs the function."""
+    """Return the value of len(): a constant for a list of known length, the first size for a
+    tensor; None for other operands, with which the host runs the function."""
     if has_definite_length(state, call.operands[0]):
         return state.static(len(call.operands[0].example))
     tensors = call.tensors
@@ -143,9 +147,9 @@ def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate list() or tuple() of a tensor, or of a tuple or record whose elements are known one
-    by one, and list() of nothing; None for other operands, with which the host runs the
-    function."""
+    """Return a list of the host, or a tuple, of the elements for list() or tuple() of a tensor, or
+    of a tuple or record whose elements are known one by one, and list() of nothing; None for other
+    operands, with which the host runs the function."""
     if call.function_name == "list" and not call.operands:
         return make_list(state, call.node, [])
     if not call.operands or not (call.tensors or call.operands[0].fields):
@@ -157,17 +161,17 @@ def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate max() or min(): of operands of which one is a tensor by `select_extreme`, of a list
-    of tensors by `reduce_list`; None for other operands, with which the host runs the function.
-    Raises Unsplittable for numbers of several types."""
+    """Return the value of max() or min(): the largest or smallest of operands of which one is a
+    tensor (`select_extreme`), or of a list of tensors (`reduce_list`); None for other operands,
+    with which the host runs the function. Raises Unsplittable for numbers of several types."""
     if any(isinstance(operand, (TensorValue, EitherValue)) for operand in call.operands):
         return select_extreme(state, call.node, call.function_name, call.operands)
     return reduce_sequence(state, call)
 
 
 def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate sum(), max() or min() of a list of tensors; raise Unsplittable for numbers of
-    several types.
+    """Return sum(), max() or min() of a list of tensors, as a tensor under a new name; raise
+    Unsplittable for numbers of several types.
 
     Returns None for numbers of one type, which need nothing special.
     """
@@ -182,24 +186,25 @@ def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def call_on_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate a built-in that torch computes for each element of a tensor, such as abs(), as one
-    operation; None without a tensor."""
+    """Return the tensor that a built-in such as abs() gives, which torch computes for each element
+    of a tensor as one operation; None without a tensor."""
     if not call.tensors:
         return None
     return run_operation(state, call.node, call.code, call.operands)
 
 
 def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate reversed() of a list of the host; None for another operand."""
+    """Return reversed() of a list of the host as a value of the host: the call itself is its
+    expression, and no step is added. None for any other operand."""
     if not isinstance(call.operands[0].example, list):
         return None
     return convert_to_host(run_code(state, call.node, call.code))
 
 
 def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate zip() or enumerate(): as a tuple of tuples where the elements of all operands are
-    known one by one, and enumerate() of another tensor as a list of the host; None for other
-    operands, and where all are static."""
+    """Return the value of zip() or enumerate(): as a tuple of tuples where the elements of all
+    operands are known one by one, and enumerate() of another tensor as a list of the host; None for
+    other operands, and where all are static."""
     if are_static(call.operands):
         return None
     rows = zip_rows(state, call.node, call.function_name, call.operands)
@@ -212,7 +217,7 @@ def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate isinstance() or type() of a tensor or a value of the host; None for other
+    """Return the value of isinstance() or type() of a tensor or a value of the host; None for other
     operands."""
     if not call.tensors and isinstance(call.operands[0], HostValue):
         return test_type_of_number(state, call.node, call.function_name, call.operands, call.code)
@@ -220,14 +225,14 @@ def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def inspect_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate a built-in whose result the type of a tensor decides, not its values, such as
-    hasattr(): a constant; None where no operand is a tensor."""
+    """Return the value of a built-in whose result the type of a tensor decides, not its values,
+    such as hasattr(): a constant; None where no operand is a tensor."""
     return state.static(run_code(state, call.node, call.code).example) if call.tensors else None
 
 
 def read_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Evaluate int(), float() or bool() of a tensor: a constant if no input decides the tensor,
-    else a number that the host reads by `item()`. None for other operands."""
+    """Return the value of int(), float() or bool() of a tensor: a constant if no input decides the
+    tensor, else a number that the host reads by `item()`. None for other operands."""
     tensors = call.tensors
     if not tensors or len(call.operands) != 1:
         return None
@@ -264,8 +269,8 @@ BUILTINS: dict[str, Callable[[Specialisation, BuiltinCall], Value | None]] = {
 def test_type_of_number(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value], code: ast.Call
 ) -> Value:
-    """Evaluate isinstance() or type() of a number of the host: a constant where the types that the
-    number may have decide, else a truth value that the host finds by isinstance().
+    """Return the value of isinstance() or type() of a number of the host: a constant where the
+    types that the number may have decide, else a truth value that the host finds by isinstance().
 
     Raises Unsplittable for type() where several types are possible, isinstance() of other classes
     than int, float and bool, and the value of `and` or `or`.
@@ -359,8 +364,8 @@ def list_each_sequence(
 def call_math(
     state: Specialisation, node: ast.Call, function_name: str, code: ast.Call, operands: list[Value]
 ) -> Value:
-    """Evaluate a function of `math`, also of constants: a step of the host assigns the number to a
-    new name. The host reads tensors of one value.
+    """Return the number that a function of `math` gives, also for constants, under a new name, to
+    which a step of the host assigns it. The host reads tensors of one value.
 
     Raises Unsplittable for operands and results that are no numbers, and a variable of the network
     with the name `math`, which would hide the module in the host.

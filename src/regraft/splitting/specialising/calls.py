@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import ReadInside
-from regraft.splitting.program.records import is_namedtuple, is_record
+from regraft.splitting.program.record_classes import is_namedtuple, is_record
 from regraft.splitting.program.residual_expressions import MUTATORS, is_display, is_torch
 from regraft.splitting.program.values import (
     EitherValue,
@@ -128,9 +128,9 @@ class Call:
 
 
 def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
-    """Evaluate a call: of a method of a record, of a method of a tensor or of a value of the host
-    (`call_method`), or of a function or method that is known now (`call_function`). Reading methods
-    of a static tensor are evaluated at once."""
+    """Return the value of a call: of a method of a record, of a method of a tensor or of a value of
+    the host (`call_method`), or of a function or method that is known now (`call_function`).
+    Reading methods of a static tensor are evaluated at once."""
     if not isinstance(node.func, ast.Attribute):
         return call_function(state, node, state.evaluate(node.func))
     base = require_tensor(state, node, state.evaluate(node.func.value), "AttributeError")
@@ -150,8 +150,8 @@ def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
 def call_record_method(
     state: Specialisation, node: ast.Call, base: RecordValue, method_name: str
 ) -> Value | None:
-    """Evaluate a call of a method that the class of a record defines, or of `_replace` of a
-    namedtuple; None if the class has no such method."""
+    """Return the value of a call of a method that the class of a record defines, or of `_replace`
+    of a namedtuple; None if the class has no such method."""
     if method_name == "_replace":
         return replace_fields(state, node, base, evaluate_arguments(state, node)[1])
     method = find_record_method(base, method_name)
@@ -162,9 +162,10 @@ def call_record_method(
 
 
 def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value:
-    """Evaluate a call of a known function: by `call_on_object`, else by the first of CALL_HANDLERS
-    that returns a value. Raise Unsplittable for a callee known only at run time, and a call that no
-    handler can follow; raise Cases for an argument of two kinds that the function cannot take."""
+    """Return the value of a call of a known function: what `call_on_object`, or else the first of
+    CALL_HANDLERS that has one, gives. Raise Unsplittable for a callee known only at run time, and a
+    call that no handler can follow; raise Cases for an argument of two kinds that the function
+    cannot take."""
     if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
     args, keywords = evaluate_arguments(state, node, either=True)
@@ -204,8 +205,8 @@ def takes_either(function: Any) -> bool:
 
 
 def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
-    """Evaluate a call of a built-in function of Python; None for another function. Raises
-    Unsplittable where the network's own functions or objects are arguments."""
+    """Return the value of a call of a built-in function of Python; None for another function.
+    Raises Unsplittable where the network's own functions or objects are arguments."""
     if getattr(builtins, call.function_name, None) is not call.function:
         return None
     if call.holds_local:
@@ -217,8 +218,8 @@ def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
-    """Evaluate `torch.tensor`, `as_tensor`, `cat` or `stack` of a list that the host holds; None
-    for other calls."""
+    """Return the value of `torch.tensor`, `as_tensor`, `cat` or `stack` of a list that the host
+    holds; None for other calls."""
     if not call.takes_host_list:
         return None
     if call.function in (torch.cat, torch.stack):
@@ -230,16 +231,17 @@ def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_record_class(state: Specialisation, call: Call) -> Value | None:
-    """Make a record of a dataclass or namedtuple; None for other classes, and for those whose
-    objects change."""
+    """Return the record that a call of a dataclass or namedtuple makes; None for other classes, and
+    for those whose objects change."""
     if not is_record(call.function) or call.function in state.mutable:
         return None
     return make_record(state, call.node, call.callee, call.args, call.keywords)
 
 
 def call_module(state: Specialisation, call: Call) -> Value | None:
-    """Evaluate a call of a module as one operation, or follow its forward where the module decides
-    by values or takes objects to be followed; None for another function."""
+    """Return the value of a call of a module, run as one operation, or with its forward followed
+    where the module decides by values or takes objects to be followed; None for another
+    function."""
     module = call.function
     if not isinstance(module, torch.nn.Module):
         return None
@@ -266,7 +268,8 @@ def call_type_test(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_comparison(state: Specialisation, call: Call) -> Value | None:
-    """Compare whole tensors by `torch.equal` or `torch.allclose`; None for other calls."""
+    """Return the truth of `torch.equal` or `torch.allclose`, which compare whole tensors; None for
+    other calls, and without a tensor."""
     if call.function not in COMPARISONS or not has_tensor(call):
         return None
     return compare_tensors(state, call.node, call.function, call.args, call.keywords)
@@ -278,8 +281,8 @@ def has_tensor(call: Call) -> bool:
 
 
 def call_torch(state: Specialisation, call: Call) -> Value | None:
-    """Call a function of torch as one operation; None for other functions, and for one in Python
-    that reads values, which can be followed.
+    """Return the value of a call of a function of torch, run as one operation; None for other
+    functions, and for one in Python that reads values, which can be followed.
 
     Raises ReadInside for one that reads values and is not written in Python.
     """
@@ -309,8 +312,9 @@ def check_changed_container(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_on_constants(state: Specialisation, call: Call) -> Value | None:
-    """Evaluate a call whose arguments are all known by running it; None where they are not, and for
-    a function that may give another result at the next call or changes something outside."""
+    """Return the value of a call whose arguments are all known, by running it; None where they are
+    not, and for a function that may give another result at the next call or changes something
+    outside."""
     has_constants = are_static(call.operands)
     if call.holds_local or not has_constants or not is_predictable(call.function):
         return None
@@ -320,16 +324,17 @@ def call_on_constants(state: Specialisation, call: Call) -> Value | None:
 
 
 def call_function_of_math(state: Specialisation, call: Call) -> Value | None:
-    """Call a function of `math` in the host; None for another function."""
+    """Return the number that a function of `math` gives, under a new name of the host; None for
+    another function."""
     if getattr(call.function, "__module__", "") != "math":
         return None
     return call_math(state, call.node, call.function_name, call.code, call.operands)
 
 
 def follow_function(state: Specialisation, call: Call) -> Value | None:
-    """Evaluate a call of a function written in Python, or of a method of a module or class: as one
-    operation if it can be, else followed; None for any other callee, such as a method of an object
-    from outside."""
+    """Return the value of a call of a function written in Python, or of a method of a module or
+    class: as one operation if it can be, else followed; None for any other callee, such as a method
+    of an object from outside."""
     function = call.function
     is_method = inspect.ismethod(function) and isinstance(
         function.__self__, (torch.nn.Module, type)
@@ -354,8 +359,8 @@ def has_to_follow(call: Call) -> bool:
 
 
 def make_instance(state: Specialisation, call: Call) -> Value | None:
-    """Make an object of an ordinary class, whose constructor is followed; None for what is no such
-    class."""
+    """Return the object that a call of an ordinary class makes, whose constructor is followed; None
+    for what is no such class."""
     if not inspect.isclass(call.function) or not can_construct(call.function):
         return None
     return construct_object(state, call.node, call.function, call.args, call.keywords)
@@ -378,7 +383,8 @@ CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (
 
 
 def evaluate_lambda(state: Specialisation, node: ast.Lambda) -> Value:
-    """Evaluate a lambda, which is followed where it is called."""
+    """Return the value of a lambda (`make_local_function`), whose body is followed where it is
+    called."""
     return make_local_function(state, node, as_definition(node))
 
 

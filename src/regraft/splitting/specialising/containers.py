@@ -28,12 +28,12 @@ from regraft.splitting.specialising.stand_ins import (
     make_object,
 )
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import bind_number, read_slice_bound
+from regraft.splitting.specialising.values_stored_under_names import bind_number, read_slice_bound
 
 
 def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
-    """Evaluate a tuple display: static if all elements are known now, else a value of the host;
-    tensors in it are first assigned to names."""
+    """Return the value of a tuple display: static if all elements are known now, else a value of
+    the host; tensors in it are first assigned to names."""
     if has_starred(node):
         return evaluate_starred(state, node)
     elements = [state.evaluate(element_node) for element_node in node.elts]
@@ -49,7 +49,7 @@ def evaluate_tuple(state: Specialisation, node: ast.Tuple) -> Value:
 
 
 def evaluate_list(state: Specialisation, node: ast.List) -> Value:
-    """Evaluate a list display as a value that the host makes; tensors in it are first assigned to
+    """Return a list display as a value that the host makes; tensors in it are first assigned to
     names. Raises Unsplittable for modules, records and other objects as elements."""
     if has_starred(node):
         return evaluate_starred(state, node)
@@ -86,7 +86,7 @@ def write_sequence(
 
 
 def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value:
-    """Evaluate a display with `*` as a sum: `[*rows, x]` is `[*rows] + [x]`.
+    """Return the value of a display with `*`, evaluated as a sum: `[*rows, x]` is `[*rows] + [x]`.
 
     An operand of known length is taken element by element.
     """
@@ -133,9 +133,9 @@ def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
 
 
 def make_dictionary(state: Specialisation, node: ast.Dict) -> Value:
-    """Evaluate a dictionary display: an object that forward makes if all keys are known, else a
-    value that the host makes. Raises Unsplittable for keys that are no constants, and `**` of what
-    has no known keys or beside keys that are known at run time only."""
+    """Return the value of a dictionary display: an object that forward makes if all keys are known,
+    else a value that the host makes. Raises Unsplittable for keys that are no constants, and `**`
+    of what has no known keys or beside keys that are known at run time only."""
     keys = [
         state.static(None) if key_node is None else state.evaluate(key_node)
         for key_node in node.keys

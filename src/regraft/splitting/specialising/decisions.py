@@ -28,11 +28,11 @@ from regraft.splitting.specialising.branches import (
 )
 from regraft.splitting.specialising.operators import evaluate_operator
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import is_size, store_name
+from regraft.splitting.specialising.values_stored_under_names import is_size, store_name
 
 
 def evaluate_bool_op(state: Specialisation, node: ast.BoolOp) -> Value:
-    """Evaluate `and` or `or` by `follow_bool_op`; meanwhile its first operand stands in
+    """Return the value of `and` or `or` (`follow_bool_op`); meanwhile its first operand stands in
     `state.first_operands`, so that it does not count as pending."""
     first_operand = state.evaluate(node.values[0])
     state.first_operands.append(first_operand)
@@ -58,8 +58,9 @@ class FollowedOperand:
 
 
 def follow_bool_op(state: Specialisation, node: ast.BoolOp, first_operand: Value) -> Value:
-    """Evaluate `and` or `or`, given the first operand: a constant or an operand where the first is
-    known; else both run if that is safe, or a branch skips the others."""
+    """Return the value of `and` or `or`, given the first operand: an operand where the first is
+    known; else one expression of both if it is safe to run both, or a new name, to which a branch
+    that may skip the others assigns it."""
     remaining = write_remaining_operands(node)
     is_and = isinstance(node.op, ast.And)
     first_truth = evaluate_truth(state, first_operand)
@@ -209,8 +210,8 @@ def convert_to_bool(state: Specialisation, value: Value) -> Value:
 
 
 def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
-    """Evaluate `a if c else b`: only the side that runs where the test is known now, else both, as
-    a branch that stores the result under a new name."""
+    """Return the value of `a if c else b`: that of the side that runs where the test is known now,
+    else a new name, under which a branch stores the value of either side."""
     test = evaluate_truth(state, state.evaluate(node.test))
     if isinstance(test, StaticValue):
         return state.evaluate(node.body if test.example else node.orelse)
@@ -223,7 +224,7 @@ def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
 
 
 def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Value:
-    """Evaluate `(x := y)`, which stores the value under the variable's name; raise Unsplittable
+    """Store the value of `(x := y)` under the variable's name, and return it; raise Unsplittable
     where a pending value of the same expression reads the old one."""
     key = state.frame.prefix + node.target.id
     value = state.evaluate(node.value)
@@ -244,8 +245,9 @@ def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Val
 def evaluate_list_comprehension(
     state: Specialisation, node: ast.ListComp | ast.GeneratorExp
 ) -> Value:
-    """Evaluate a list comprehension as the loop that it stands for, which fills a list under a new
-    name; raise Unsplittable for asynchronous ones, and for lambdas in it."""
+    """Specialise a list comprehension as the loop that it stands for, and return the list, which
+    the loop fills under a new name; raise Unsplittable for asynchronous ones, and for lambdas in
+    it."""
     if any(part.is_async for part in node.generators):
         raise state.refuse(node, "an asynchronous comprehension is not supported")
     _refuse_lambdas(state, node)
@@ -256,7 +258,7 @@ def evaluate_list_comprehension(
 
 
 def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
-    """Evaluate a generator expression as a list, if its call uses it up at once and it changes
+    """Return a generator expression as a list, if its call uses it up at once and it changes
     nothing; raise Unsplittable for other generators."""
     methods = {
         call.func.attr
@@ -281,8 +283,8 @@ def _refuse_lambdas(state: Specialisation, node: ast.expr) -> None:
 
 
 def evaluate_dictionary_comprehension(state: Specialisation, node: ast.DictComp) -> Value:
-    """Evaluate a dictionary comprehension as the loop that it stands for, which fills a dictionary
-    under a new name; raise Unsplittable for lambdas in it."""
+    """Specialise a dictionary comprehension as the loop that it stands for, and return the
+    dictionary, which the loop fills under a new name; raise Unsplittable for lambdas in it."""
     _refuse_lambdas(state, node)
     key = state.fresh_name()
     for statement in expand_comprehension(node, key, f"{key}_"):
@@ -291,9 +293,9 @@ def evaluate_dictionary_comprehension(state: Specialisation, node: ast.DictComp)
 
 
 def evaluate_comparison(state: Specialisation, node: ast.Compare) -> Value:
-    """Evaluate a single comparison by `evaluate_operator`, and `a < b < c` as `a < b and b < c`,
-    with b computed once. All operands but the last are computed, also where Python would stop at a
-    comparison before them."""
+    """Return the value of a single comparison (`evaluate_operator`), and of `a < b < c` that of `a
+    < b and b < c`, with b computed once. All operands but the last are computed, also where Python
+    would stop at a comparison before them."""
     if len(node.ops) == 1:
         return evaluate_operator(state, node)
     parts: list[ast.expr] = [node.left]

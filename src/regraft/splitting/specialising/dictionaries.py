@@ -22,8 +22,8 @@ from regraft.splitting.specialising.state import Specialisation
 def update_dictionary(
     state: Specialisation, node: ast.AST, owner: Any, *args: Value, **keywords: Value
 ) -> Value:
-    """Evaluate `update` or `__init__` of the dictionary `owner`: set its items to those of the
-    dictionaries `args`, then to the keywords, and return the value None; raise Unsplittable for
+    """Set the items of the dictionary `owner` to those of the dictionaries `args`, then to the
+    keywords, as its `update` and `__init__` do; return the constant None. Raise Unsplittable for
     other arguments."""
     for mapping in args:
         for key, value in list_items(state, node, mapping).items():
@@ -47,7 +47,7 @@ def list_items(state: Specialisation, node: ast.AST, value: Value) -> dict[Any, 
 
 
 def get_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
-    """Evaluate `d[key]`; raise Unsplittable for a key that the dictionary lacks."""
+    """Return the value of `d[key]`; raise Unsplittable for a key that the dictionary lacks."""
     value = look_up_place(state, node, owner, ("item", key.example))
     if value is None:
         raise state.refuse(node, f"{key.example!r} is no key of this dictionary here")
@@ -57,13 +57,14 @@ def get_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Va
 def get_item_or_default(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
 ) -> Value:
-    """Evaluate `d.get(key, default)`: None where the key is absent and no default is given."""
+    """Return the value of `d.get(key, default)`: None where the key is absent and no default is
+    given."""
     value = look_up_place(state, node, owner, ("item", key.example))
     return value if value is not None else default or state.static(None)
 
 
 def set_item(state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
-    """Evaluate `d[key] = value`, and return None."""
+    """Store the value for `d[key] = value`; return the constant None."""
     set_place(state, node, owner, ("item", key.example), value)
     return state.static(None)
 
@@ -71,8 +72,8 @@ def set_item(state: Specialisation, node: ast.AST, owner: Any, key: Value, value
 def set_default(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, value: Value | None = None
 ) -> Value:
-    """Evaluate `d.setdefault(key, value)`: store the value, or None, where the key is absent, and
-    return the element under the key."""
+    """Return the value of `d.setdefault(key, value)`: the element under the key, under which the
+    value, or None, is stored where the key is absent."""
     if look_up_place(state, node, owner, ("item", key.example)) is None:
         set_place(state, node, owner, ("item", key.example), value or state.static(None))
     return get_item(state, node, owner, key)
@@ -81,7 +82,7 @@ def set_default(
 def pop_item(
     state: Specialisation, node: ast.AST, owner: Any, key: Value, default: Value | None = None
 ) -> Value:
-    """Evaluate `d.pop(key, default)`: the item is removed and returned; raise Unsplittable for an
+    """Return the value of `d.pop(key, default)`, and remove the item; raise Unsplittable for an
     absent key without a default."""
     value = (
         get_item_or_default(state, node, owner, key, default)
@@ -93,33 +94,34 @@ def pop_item(
 
 
 def delete_item(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
-    """Evaluate `del d[key]`, and return None; raise Unsplittable for an absent key."""
+    """Remove the item for `del d[key]`; return the constant None. Raise Unsplittable for an absent
+    key."""
     pop_item(state, node, owner, key)
     return state.static(None)
 
 
 def contains_key(state: Specialisation, node: ast.AST, owner: Any, key: Value) -> Value:
-    """Evaluate `key in d`."""
+    """Return the value of `key in d`."""
     return state.static(("item", key.example) in get_places(state, node, owner))
 
 
 def count_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `len(d)`."""
+    """Return the value of `len(d)`."""
     return state.static(len(get_item_keys(state, node, owner)))
 
 
 def get_keys(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `d.keys()` as a tuple."""
+    """Return the value of `d.keys()` as a tuple."""
     return state.static(tuple(get_item_keys(state, node, owner)))
 
 
 def get_values(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `d.values()` as a tuple."""
+    """Return the value of `d.values()` as a tuple."""
     return make_tuple(state, [*list_items(state, node, state.static(owner)).values()])
 
 
 def get_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `d.items()` as a tuple of pairs."""
+    """Return the value of `d.items()` as a tuple of pairs."""
     items = list_items(state, node, state.static(owner)).items()
     return make_tuple(
         state, [make_tuple(state, [state.static(key), value]) for key, value in items]
@@ -127,7 +129,7 @@ def get_items(state: Specialisation, node: ast.AST, owner: Any) -> Value:
 
 
 def copy_dictionary(state: Specialisation, node: ast.AST, owner: Any) -> Value:
-    """Evaluate `d.copy()`: return a new plain dictionary with the same items."""
+    """Return the value of `d.copy()`, a new plain dictionary with the same items."""
     new_dictionary = make_object(state, dict)
     update_dictionary(state, node, new_dictionary.example, state.static(owner))
     return new_dictionary
@@ -160,9 +162,9 @@ def call_native(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Evaluate a method of `owner`, an object that forward makes, which its class inherits from
-    `dict` or `object`. Raises Unsplittable for methods that are not supported, views that are kept,
-    and keys known only at run time."""
+    """Return the value of a call of a method of `owner`, an object that forward makes, which its
+    class inherits from `dict` or `object`. Raises Unsplittable for methods that are not supported,
+    views that are kept, and keys known only at run time."""
     handler = DICTIONARY_METHODS.get(method_name.strip("_")) if isinstance(owner, dict) else None
     if method_name == "__init__" and not isinstance(owner, dict) and not args and not keywords:
         return state.static(None)

@@ -27,9 +27,9 @@ from regraft.splitting.specialising.state import Specialisation
 
 
 def test_for_none(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value | None:
-    """Evaluate `x is None` or `x is not None` of an EitherValue: the host's test, or a constant
-    where its constant is not None. None for another operator; raise Unsplittable for identity with
-    anything but None."""
+    """Return the value of `x is None` or `x is not None` of an EitherValue: the host's test, or a
+    constant where its constant is not None. None for another operator; raise Unsplittable for
+    identity with anything but None."""
     if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
         return None
     if not isinstance(operands[1], StaticValue) or operands[1].example is not None:
@@ -118,7 +118,8 @@ def fill_array(state: Specialisation, value: EitherValue) -> Value:
 
 def find_tested_constant(test: ast.expr) -> tuple[str, bool] | None:
     """Return the name whose constant a test asks about, and whether the name holds the constant
-    where the test is true; None for any other test.
+    where the test is true: (x, True) for any `x is ...`, (x, False) for `x is not ...` and for
+    `isinstance(x, ...)`; None for any other test, `not isinstance(...)` among them.
 
     The tests are those of `write_constant_test`, and `x is not None`: where isinstance() is true,
     the name holds an array, not its constant.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.records import is_record
+from regraft.splitting.program.record_classes import is_record
 from regraft.splitting.program.residual import HostStep, TensorStep
 from regraft.splitting.program.residual_expressions import (
     holds_tensor,
@@ -176,8 +176,8 @@ def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[V
 
 
 def has_part_names(key: str, value: Value, names: Names) -> bool:
-    """Return whether a value is a tuple or a record whose elements are all in `names` under names
-    of their own (`get_part_name`)."""
+    """Return whether a value is a tuple or a record with at least one element, and `names` has for
+    each element the name that `get_part_name` gives it; elements of elements are not looked at."""
     return bool(value.fields) and all(get_part_name(key, place) in names for place in value.fields)
 
 

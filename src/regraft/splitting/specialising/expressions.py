@@ -104,8 +104,8 @@ def assert_assigned(state: Specialisation, node: ast.Name, key: str) -> None:
 
 
 def evaluate_format_string(state: Specialisation, node: ast.JoinedStr) -> Value:
-    """Evaluate an f-string in the host, which reads tensors of one value; it is static if all its
-    parts are."""
+    """Return the value of an f-string, which the host makes, reading tensors of one value; it is
+    static if all its parts are."""
     parts, is_static = _format_parts(state, node)
     value = run_code(state, node, ast.JoinedStr(parts))
     return state.static(value.example) if is_static else value
@@ -158,8 +158,8 @@ EXPRESSIONS: dict[type[ast.expr], Handler] = {
 
 
 def evaluate_by_type(state: Specialisation, node: ast.expr) -> Value:
-    """Evaluate an expression by the handler for the type of its node; raise Unsplittable for types
-    without one."""
+    """Return the value of an expression, by the handler for the type of its node; raise
+    Unsplittable for types without one."""
     handler = EXPRESSIONS.get(type(node))
     if handler is None:
         raise state.refuse(node, f"{type(node).__name__} is not supported")

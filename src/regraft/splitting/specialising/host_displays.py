@@ -126,7 +126,7 @@ def write_object(
 
 
 def write_new_dictionary(state: Specialisation, node: ast.expr, value: Value) -> Value:
-    """Return the value as `write_display` does if `node` is a dictionary display or comprehension,
-    which nothing else can hold; else the value as it is."""
+    """Return the value as one of the host, whose expression builds it, if `node` is a dictionary
+    display or comprehension, which nothing else can hold; else the value as it is."""
     is_new = isinstance(node, (ast.Dict, ast.DictComp)) and is_dict_stand_in(state, value.example)
     return write_display(state, node, value) if is_new else value

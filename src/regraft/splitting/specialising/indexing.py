@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.possible_constants import possible_constants
-from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.residual_expressions import is_integer_scalar, literal_range, name
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -31,7 +31,7 @@ from regraft.splitting.specialising.stand_ins import (
     is_stand_in,
 )
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import (
+from regraft.splitting.specialising.values_stored_under_names import (
     bind_number,
     index_container,
     take_missing_element,
@@ -54,7 +54,8 @@ class Choice(Exception):
 
 
 def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
-    """Evaluate an index into a tensor, a container, an object or a list of modules.
+    """Return the element or part that an index gives of a tensor, a container, an object or a list
+    of modules.
 
     Raises Choice where the host chooses a module; raises Unsplittable for indices that cannot be
     followed.
@@ -141,8 +142,8 @@ def index_record(
 def index_host_value(
     state: Specialisation, node: ast.Subscript, base: HostValue, index: Value
 ) -> Value:
-    """Evaluate an index or slice of a container of the host; an element is assigned to a new name
-    if it is a tensor. Raises Unsplittable for a tensor as the index."""
+    """Return the element or slice that an index of a container of the host gives; an element is
+    assigned to a new name if it is a tensor. Raises Unsplittable for a tensor as the index."""
     if isinstance(index, TensorValue):
         raise state.refuse(node, "a container is indexed by a tensor")
     if isinstance(base.code, ast.Tuple) and isinstance(index, StaticValue):

@@ -23,7 +23,7 @@ from regraft.splitting.specialising.stand_ins import (
     make_object,
 )
 from regraft.splitting.specialising.state import Frame, Specialisation
-from regraft.splitting.specialising.variables import store_name
+from regraft.splitting.specialising.values_stored_under_names import store_name
 
 
 def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.FunctionDef:

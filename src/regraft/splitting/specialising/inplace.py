@@ -19,7 +19,7 @@ from regraft.splitting.specialising.indexing import convert_lists
 from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import read_slice_bound, store_name
+from regraft.splitting.specialising.values_stored_under_names import read_slice_bound, store_name
 
 
 def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:

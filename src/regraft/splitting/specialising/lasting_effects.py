@@ -25,7 +25,7 @@ def changes_outside(function: Any) -> bool:
 def _statements_change_outside(function: Any) -> bool:
     """Return whether the text of a function, without its callees, changes what outlives its call:
     it has a `global` or `nonlocal` statement, or changes an attribute, or a container that a
-    global, a mutable default or an attribute of an argument holds.
+    global, a mutable default or an attribute of an argument holds. Cached.
 
     An argument itself may change as a list or dictionary, and objects in local names may change.
     False for a function without source, and for a lambda or coroutine function.

@@ -40,7 +40,7 @@ from regraft.splitting.specialising.fixpoint import (
 )
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.state import FollowedLoop, Specialisation
-from regraft.splitting.specialising.variables import bind_fresh, store_name
+from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
 
 MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
 

@@ -43,7 +43,7 @@ from regraft.splitting.specialising.tensor_calls import (
     compare_tensors,
     read_single_numbers,
 )
-from regraft.splitting.specialising.variables import (
+from regraft.splitting.specialising.values_stored_under_names import (
     bind_number,
     index_elements,
     take_missing_element,
@@ -142,8 +142,8 @@ class MethodCall:
 
 
 def call_method(state: Specialisation, node: ast.Call, base: Value, method_name: str) -> Value:
-    """Call a method of a tensor, or of a value that the host computes; raise Cases for an argument
-    that is a constant on some paths only."""
+    """Return the value of a call of a method of a tensor, or of a value that the host computes;
+    raise Cases for an argument that is a constant on some paths only."""
     call = MethodCall(node, base, method_name, *evaluate_arguments(state, node))
     for operand in call.operands:
         state.require_single_kind(node, operand)
@@ -153,8 +153,9 @@ def call_method(state: Specialisation, node: ast.Call, base: Value, method_name:
 
 
 def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
-    """Evaluate a method of a tensor: `item` and `tolist` as a read by the host, sizes, comparisons
-    of whole tensors and questions of its type as such, any other as one operation of a region."""
+    """Return the value of a call of a method of a tensor: `item` and `tolist` as a read by the
+    host, sizes, comparisons of whole tensors and questions of its type as such, any other as one
+    operation of a region."""
     node, base, method_name = call.node, call.base, call.method_name
     if method_name in READING_METHODS:
         return read_values(state, call)
@@ -178,8 +179,8 @@ def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
 
 
 def read_values(state: Specialisation, call: MethodCall) -> Value:
-    """Evaluate `x.item()` or `x.tolist()`, by which the host reads a tensor; `item()` of a tensor
-    that no input decides is a constant."""
+    """Return the value of `x.item()` or `x.tolist()`, by which the host reads a tensor; `item()` of
+    a tensor that no input decides is a constant."""
     base, method_name = call.base, call.method_name
     if method_name == "item" and is_constant_tensor(state, base):
         return state.static(base.example.item())
@@ -194,9 +195,9 @@ def read_values(state: Specialisation, call: MethodCall) -> Value:
 
 
 def call_host_method(state: Specialisation, call: MethodCall) -> Value:
-    """Evaluate a method of a value that the host computes. The result is assigned to a new name by
-    a step of the host; for a method that changes a list and gives None the step is the call alone.
-    The example's list changes, too.
+    """Return the result of a method of a value that the host computes, under a new name, to which a
+    step of the host assigns it; for a method that changes a list and gives None the step is the
+    call alone. The example's list changes, too.
 
     Raises Unsplittable for methods outside HOST_METHODS, keywords, objects as arguments, and the
     change of a container that something else may see.

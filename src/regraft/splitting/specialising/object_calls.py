@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.records import is_namedtuple
+from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.values import StaticValue, Value, are_static
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.object_changes import (
@@ -63,8 +63,8 @@ def call_on_object(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value | None:
-    """Evaluate a call that has to do with objects that forward makes: of such an object, of its
-    method, or of a built-in with it as the first argument; also `super`, `dict`,
+    """Return the value of a call that has to do with objects that forward makes: of such an object,
+    of its method, or of a built-in with it as the first argument; also `super`, `dict`,
     `dataclasses.replace`, attribute functions of modules, and built-ins of records. Return None for
     any other call."""
     if is_stand_in(state, function):
@@ -86,8 +86,8 @@ def call_on_object(
 
 
 def dispatch(table: dict[Any, Handler], state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate a call by the handler that the table has for its function; return the value, None if
-    there is no handler or it declines."""
+    """Return the value that the table's handler for a call's function gives; None if there is no
+    handler or it declines."""
     if not isinstance(call.function, (type, FunctionType, BuiltinFunctionType)):
         return None  # what has no hash, perhaps
     handler = table.get(call.function)
@@ -99,7 +99,7 @@ def dispatch(table: dict[Any, Handler], state: Specialisation, call: ObjectCall)
 
 
 def call_super(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate `super()` in a method."""
+    """Return the object that `super()` gives in a method."""
     return state.static(make_super(state, call.node, call.args))
 
 
@@ -117,8 +117,8 @@ def make_super(state: Specialisation, node: ast.Call, args: list[Value]) -> Any:
 
 
 def make_new_dictionary(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate dict() of nothing, of keywords or of a dictionary that forward makes; None for other
-    arguments."""
+    """Return a new dictionary for dict() of nothing, of keywords or of a dictionary that forward
+    makes; None for other arguments."""
     if len(call.args) > 1 or (call.args and not is_dict_stand_in(state, call.first)):
         return None
     new_dictionary = make_object(state, dict)
@@ -127,15 +127,16 @@ def make_new_dictionary(state: Specialisation, call: ObjectCall) -> Value | None
 
 
 def replace_dataclass(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate dataclasses.replace(), which raises Unsplittable for an object that forward did not
-    make; None for a namedtuple."""
+    """Return the new object of dataclasses.replace(), which raises Unsplittable for an object that
+    forward did not make; None for a namedtuple."""
     if is_namedtuple(type(call.first)):
         return None
     return replace_fields(state, call.node, call.args[0], call.keywords)
 
 
 def set_module_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate setattr() of a module with a constant name; None for other objects and names.
+    """Store the attribute for setattr() of a module with a constant name, and return the value of
+    the call, the constant None; return no value (None) for other objects and names.
 
     Raises NewAttribute for an attribute that is no variable of a call yet.
     """
@@ -146,9 +147,9 @@ def set_module_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 
 def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate getattr() or hasattr() of an attribute of a module that is a variable of a call;
-    None for other attributes. Raise Unsplittable where this call has not assigned the attribute on
-    every path."""
+    """Return the value of getattr() or hasattr() of an attribute of a module that is a variable of
+    a call; None for other attributes. Raise Unsplittable where this call has not assigned the
+    attribute on every path."""
     if type(call.second) is not str or not is_scratch(state, call.first, call.second):
         return None
     value = read_scratch(state, call.node, call.first, call.second)
@@ -156,19 +157,20 @@ def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | No
 
 
 def call_on_class(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate `isinstance`, `type` or `callable` of an object that forward makes, whose stand-in
-    is an instance of its class."""
+    """Return the value of `isinstance`, `type` or `callable` of an object that forward makes, whose
+    stand-in is an instance of its class."""
     return state.static(call.function(*(argument.example for argument in call.args)))
 
 
 def measure_object(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate len() of an object by a call of its `__len__`."""
+    """Return the value of len() of an object by a call of its `__len__`."""
     method = find_special_method(state, call.node, call.first, "__len__")
     return call_object_method(state, call.node, method, [], {})
 
 
 def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate list(), tuple() or sorted() of a dictionary that forward makes: its keys are known.
+    """Return the value of list(), tuple() or sorted() of a dictionary that forward makes: its keys
+    are known.
 
     Returns None for other arguments, for keywords other than constant whole numbers and truth
     values, and for sorted() of keys of several types.
@@ -188,8 +190,8 @@ def collect_keys(state: Specialisation, call: ObjectCall) -> Value | None:
 
 
 def get_object_attribute(state: Specialisation, call: ObjectCall) -> Value | None:
-    """Evaluate getattr() or hasattr() of an object that forward makes; None where getattr() has no
-    default and the object lacks the attribute."""
+    """Return the value of getattr() or hasattr() of an object that forward makes; None where
+    getattr() has no default and the object lacks the attribute."""
     value = read_object_attribute(state, call.node, call.first, call.args[1].example)
     if call.function is hasattr:
         return state.static(value is not None)
@@ -199,8 +201,8 @@ def get_object_attribute(state: Specialisation, call: ObjectCall) -> Value | Non
 
 
 def set_object_attribute(state: Specialisation, call: ObjectCall) -> Value:
-    """Evaluate setattr() of an object, and return None as a value; raise Unsplittable for
-    descriptors."""
+    """Store the attribute for setattr() of an object; return the constant None. Raise Unsplittable
+    for descriptors."""
     set_attribute(state, call.node, call.first, call.args[1].example, call.args[2])
     return state.static(None)
 

@@ -30,7 +30,7 @@ from regraft.splitting.specialising.stand_ins import (
     look_up_place,
 )
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import store_name
+from regraft.splitting.specialising.values_stored_under_names import store_name
 
 
 def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) -> None:

@@ -7,7 +7,7 @@ import ast
 import inspect
 from typing import Any
 
-from regraft.splitting.program.records import init_owner, write_init
+from regraft.splitting.program.record_classes import init_owner, write_init
 from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.dictionaries import call_native
 from regraft.splitting.specialising.inlining import inline
@@ -24,8 +24,9 @@ from regraft.splitting.specialising.state import Frame, LocalFunction, Specialis
 def call_object_method(
     state: Specialisation, node: ast.AST, method: Any, args: list[Value], keywords: dict[str, Value]
 ) -> Value:
-    """Evaluate a call of a bound method of an object that forward makes: one written in Python is
-    followed, one that the class inherits from `dict` or `object` is evaluated by `call_native`."""
+    """Return the value of a call of a bound method of an object that forward makes: one written in
+    Python is followed, one that the class inherits from `dict` or `object` is evaluated by
+    `call_native`."""
     if inspect.ismethod(method):
         owner = init_owner(type(method.__self__), method.__func__)
         function = method.__func__ if owner is None else make_dataclass_init(state, node, owner)

@@ -41,7 +41,7 @@ from regraft.splitting.specialising.stand_ins import (
     test_stand_in,
 )
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import bind_number
+from regraft.splitting.specialising.values_stored_under_names import bind_number
 
 # the operators that `combine_mask` replaces, with the functions that compute them
 MASK_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -81,8 +81,8 @@ class Operation:
 
 
 def evaluate_operator(state: Specialisation, node: Operator) -> Value:
-    """Evaluate an operator: as a special case of SPECIAL_CASES, as a constant where the operands'
-    constants leave a single outcome, else by running it.
+    """Return the value of an operator: by a special case of SPECIAL_CASES, as a constant where the
+    operands' constants leave a single outcome, else by running it.
 
     The value is a tensor where an operand is, else the host's where the host computes an operand,
     else a constant. Raises Unsplittable for what cannot be followed.
@@ -149,9 +149,9 @@ def gives_truth(node: Operator) -> bool:
 
 
 def compare_identity(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate `is` or `is not`: a constant where an operand is None or an object such as a class
-    or module, the host's comparison for a number. Raises Unsplittable for two values of run
-    time."""
+    """Return the value of `is` or `is not`: a constant where an operand is None or an object such
+    as a class or module, the host's comparison for a number. Raises Unsplittable for two values of
+    run time."""
     node, operands = operation.node, operation.operands
     if are_static(operands):
         are_identical = operands[0].example is operands[1].example
@@ -179,8 +179,8 @@ def is_unique_object(value: Value) -> bool:
 
 
 def find_key(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate `in` or `not in` of a dictionary that forward makes; None for other containers, and
-    for a key known only at run time."""
+    """Return the value of `in` or `not in` of a dictionary that forward makes; None for other
+    containers, and for a key known only at run time."""
     key, container = operation.operands
     if not is_dict_stand_in(state, container.example) or not isinstance(key, StaticValue):
         return None
@@ -189,7 +189,7 @@ def find_key(state: Specialisation, operation: Operation) -> Value | None:
 
 
 def negate_stand_in(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate `not` of an object that forward makes; None for another operand."""
+    """Return the value of `not` of an object that forward makes; None for another operand."""
     example = operation.operands[0].example
     if not is_stand_in(state, example):
         return None
@@ -197,8 +197,8 @@ def negate_stand_in(state: Specialisation, operation: Operation) -> Value | None
 
 
 def add_tuples(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate the sum of two tuples written out, one of which the host computes, as one tuple;
-    None for other operands."""
+    """Return the sum of two tuples written out, one of which the host computes, as one tuple; None
+    for other operands."""
     left, right = (list_element_codes(operand) for operand in operation.operands)
     if left is None or right is None or not has_kind(operation.operands, HostValue):
         return None
@@ -207,7 +207,7 @@ def add_tuples(state: Specialisation, operation: Operation) -> Value | None:
 
 
 def add_lists(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate the sum of two lists, one of which the host makes; None for other operands."""
+    """Return the sum of two lists, one of which the host makes; None for other operands."""
     are_lists = all(isinstance(operand.example, list) for operand in operation.operands)
     if not are_lists or not has_kind(operation.operands, HostValue):
         return None
@@ -215,7 +215,7 @@ def add_lists(state: Specialisation, operation: Operation) -> Value | None:
 
 
 def repeat_list(state: Specialisation, operation: Operation) -> Value | None:
-    """Evaluate `[x] * 3` as a list display; None where the list is not written in place or has
+    """Return `[x] * 3` as a list display; None where the list is not written in place or has
     elements other than constants and names, and where the number is not known or above
     MAX_LIST_LENGTH."""
     display, repeats = operation.operands[0].code, operation.operands[1].example
@@ -244,8 +244,8 @@ def check_power(state: Specialisation, operation: Operation) -> Value | None:
 
 
 def combine_mask(state: Specialisation, operation: Operation) -> Value | None:
-    """Combine a mask with one constant, such as `mask + False`, by its truth table; None for
-    other operands.
+    """Return a mask combined with one constant, such as `mask + False`, computed by its truth
+    table; None for other operands.
 
     The exporter to ONNX fails on the constant.
     """

@@ -223,8 +223,8 @@ def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> 
 
 
 def join_either(state: Specialisation, key: str, path_values: PathValues) -> Value:
-    """Join a tensor (or, beside None, a value of the host) on some paths with one constant on the
-    others, which these assign at their ends.
+    """Return the EitherValue of a name that holds a tensor (or, beside None, a value of the host)
+    on some paths, and one constant on the others, which these assign at their ends.
 
     Returns a LostValue where the constants differ or are no numbers, and where the other values
     have no type in common.

@@ -10,7 +10,12 @@ import inspect
 from typing import Any
 
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.records import FIXED, fields_of, is_namedtuple, only_stores_arguments
+from regraft.splitting.program.record_classes import (
+    FIXED,
+    fields_of,
+    is_namedtuple,
+    only_stores_arguments,
+)
 from regraft.splitting.program.residual_expressions import holds_tensor
 from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static
 from regraft.splitting.specialising.branches import evaluate_truth
@@ -24,7 +29,7 @@ from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.object_methods import construct_object, read_object_attribute
 from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.variables import store_name
+from regraft.splitting.specialising.values_stored_under_names import store_name
 
 
 def make_record(
@@ -34,7 +39,7 @@ def make_record(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Evaluate the call of a dataclass or namedtuple, `callee`, as a record, whose fields are
+    """Return the record that a call of a dataclass or namedtuple, `callee`, makes, whose fields are
     values of their own.
 
     Raises the error of `record_error` for a class whose constructor does more than keep its
@@ -144,9 +149,9 @@ def call_builtin_on_record(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value | None:
-    """Evaluate a built-in of Python (`getattr`, `hasattr`, `isinstance`, `type`, `len`, `tuple`,
-    `list`) whose first argument is a record; None for any other call. `setattr` raises the error of
-    `record_error`."""
+    """Return the value of a built-in of Python (`getattr`, `hasattr`, `isinstance`, `type`, `len`,
+    `tuple`, `list`) whose first argument is a record; None for any other call. `setattr` raises the
+    error of `record_error`."""
     if not args or not isinstance(args[0], RecordValue):
         return None
     attribute = args[1].example if len(args) > 1 else None
@@ -169,7 +174,7 @@ def access_field(
     attribute: str,
     defaults: list[Value],
 ) -> Value:
-    """Evaluate getattr() or hasattr() of a record and a known name; raise the error of
+    """Return the value of getattr() or hasattr() of a record and a known name; raise the error of
     `record_error` for setattr().
 
     defaults: the third argument of getattr(), if there is one, which is the result where the record
@@ -189,8 +194,8 @@ def access_field(
 def convert_namedtuple(
     state: Specialisation, node: ast.AST, function: Any, record: RecordValue
 ) -> Value:
-    """Evaluate `function`, which is len, tuple or list, of a namedtuple: a constant for len, else a
-    tuple or list of its fields."""
+    """Return the value of `function`, which is len, tuple or list, of a namedtuple: a constant for
+    len, else a tuple or list of its fields."""
     if function is len:
         return state.static(len(record.fields))
     parts = [get_element(state, record, place) for place in record.fields]
@@ -198,9 +203,9 @@ def convert_namedtuple(
 
 
 def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value:
-    """Evaluate an operator with a record among its operands: a namedtuple without tensors counts as
-    a tuple, and no record is None. Raises Unsplittable for other operators, and lists of
-    records."""
+    """Return the value of an operator with a record among its operands: a namedtuple without
+    tensors counts as a tuple, and no record is None. Raises Unsplittable for other operators, and
+    lists of records."""
     is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
     if is_identity and any(
         isinstance(operand, StaticValue) and operand.example is None for operand in operands
@@ -227,8 +232,8 @@ def check_is_plain_tuple(state: Specialisation, node: ast.AST, record: RecordVal
 def operate_on_tuples(
     state: Specialisation, node: ast.BinOp | ast.Compare, operands: list[Value]
 ) -> Value:
-    """Evaluate an operator in which the namedtuples among the operands are replaced by plain
-    tuples, assigned to new names."""
+    """Return the value of an operator in which the namedtuples among the operands are replaced by
+    plain tuples, assigned to new names."""
     keys = [state.fresh_name() for _ in operands]
     for key, operand in zip(keys, operands, strict=True):
         store_name(

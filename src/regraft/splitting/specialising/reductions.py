@@ -50,9 +50,9 @@ def has_mixed_types(operands: list[Value]) -> bool:
 def reduce_list(
     state: Specialisation, node: ast.Call, function_name: str, tensors: Value, code: ast.expr
 ) -> Value:
-    """Evaluate `sum`, `max` or `min` of tensors in a list of the host, as a tensor under a new
-    name; raise Unsplittable for `max` and `min` of tensors of several values, and what the host
-    does not hold."""
+    """Return `sum`, `max` or `min` of tensors in a list of the host, as a tensor under a new name;
+    raise Unsplittable for `max` and `min` of tensors of several values, and what the host does not
+    hold."""
     function = getattr(builtins, function_name)
     are_single = all(
         isinstance(tensor, torch.Tensor) and tensor.numel() == 1 for tensor in tensors.example
@@ -69,7 +69,7 @@ def reduce_list(
 def select_extreme(
     state: Specialisation, node: ast.Call, function_name: str, operands: list[Value]
 ) -> Value:
-    """Evaluate `max` or `min` of tensors of one element each, also beside numbers: the first of the
+    """Return `max` or `min` of tensors of one element each, also beside numbers: the first of the
     largest or smallest. A single operand stands for its elements.
 
     Raises Unsplittable for keywords, and tensors of several values or types. The result may share
@@ -111,7 +111,7 @@ def select_extreme(
 def decide_extreme(
     state: Specialisation, node: ast.Call, function_name: str, candidates: list[Value]
 ) -> Value:
-    """Evaluate `max` or `min` of tensors and numbers of Python by comparing two at a time: each
+    """Return `max` or `min` of tensors and numbers of Python by comparing two at a time: each
     comparison is a decision, after which the value is one or the other."""
     names = [state.fresh_name() for _ in candidates]
     for key, candidate in zip(names, candidates, strict=True):

@@ -21,7 +21,7 @@ from types import (
 )
 from typing import Any
 
-from regraft.splitting.program.records import Mutable, is_namedtuple
+from regraft.splitting.program.record_classes import Mutable, is_namedtuple
 from regraft.splitting.program.values import Names, StaticValue, Value
 from regraft.splitting.specialising.state import Specialisation
 

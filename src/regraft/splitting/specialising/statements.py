@@ -58,7 +58,7 @@ from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Cases, Specialisation
-from regraft.splitting.specialising.variables import bind_fresh, store_name
+from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
 
 # context managers that change no result
 GRADIENT_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
@@ -308,8 +308,9 @@ def execute_annotated_assign(state: Specialisation, node: ast.AnnAssign) -> None
 
 def execute_return(state: Specialisation, node: ast.Return) -> None:
     """Specialise `return`: of the network in the host; of a function that is followed by storing
-    the value under the name `result` with the function's prefix. Raise Unsplittable for results of
-    the network that the host cannot make."""
+    the value under the name `result` with the function's prefix. A conditional expression that the
+    network returns is followed as an `if`. Raise Unsplittable for results of the network that the
+    host cannot make."""
     if state.call_depth == 0 and isinstance(
         node.value, ast.IfExp
     ):  # both sides may give values of any type

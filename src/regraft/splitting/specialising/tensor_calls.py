@@ -43,7 +43,7 @@ from regraft.splitting.specialising.indexing import convert_list
 from regraft.splitting.specialising.object_changes import undo_stores
 from regraft.splitting.specialising.stand_ins import holds_local_function
 from regraft.splitting.specialising.state import NotRun, Specialisation
-from regraft.splitting.specialising.variables import read_slice_bound
+from regraft.splitting.specialising.values_stored_under_names import read_slice_bound
 
 # functions that compare whole tensors, and those that compare each element
 COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}
@@ -56,9 +56,9 @@ def compare_tensors(
     args: list[Value],
     keywords: dict[str, Value],
 ) -> Value:
-    """Evaluate `torch.equal` or `torch.allclose` as the truth of an operation on each element;
-    raise Unsplittable for tensors whose shapes or dtypes differ, or may differ, and fewer than two
-    tensors."""
+    """Return the value of `torch.equal` or `torch.allclose`, as the truth of an operation on each
+    element; raise Unsplittable for tensors whose shapes or dtypes differ, or may differ, and fewer
+    than two tensors."""
     examples = [
         example
         for argument in args
@@ -84,8 +84,9 @@ def compare_tensors(
 def call_size(
     state: Specialisation, node: ast.Call, base: Value, method_name: str, operands: list[Value]
 ) -> Value:
-    """Evaluate `x.size()`, `x.size(dim)`, `x.numel()` or `x.nelement()`; sizes may be known only at
-    run time. Raises Unsplittable where `dim`, the index of the dimension, is not static."""
+    """Return the value of `x.size()`, `x.size(dim)`, `x.numel()` or `x.nelement()`; sizes may be
+    known only at run time. Raises Unsplittable where `dim`, the index of the dimension, is not
+    static."""
     shape = get_shape(state, base)
     if method_name != "size":
         sizes = [list_element_codes(shape)] if base.example.ndim else []
@@ -137,8 +138,9 @@ def concatenate_list(
     args: list[Value],
     keywords: dict[Any, Value],
 ) -> Value:
-    """Evaluate `torch.cat` or `torch.stack` of a list whose length only the host knows, by NumPy in
-    the host; raise Unsplittable for a dimension that is not constant, and other keywords."""
+    """Return `torch.cat` or `torch.stack` of a list whose length only the host knows, as a tensor
+    that NumPy makes in the host; raise Unsplittable for a dimension that is not constant, and other
+    keywords."""
     dim = args[1] if len(args) > 1 else keywords.get("dim", StaticValue(0, ast.Constant(0)))
     if not isinstance(dim, StaticValue) or set(keywords) - {"dim"}:
         raise state.refuse(node, "torch.cat of a host's list takes a constant dim only")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from regraft.verification.descendants import MARK, adopt_orphans, end_descendants
-from regraft.verification.limits import limit_process
+from regraft.verification.resource_limits import limit_process
 from regraft.verification.types import INTERNAL, REFUSED
 
 if sys.platform == "linux":  # here, so that not every child imports it

@@ -15,20 +15,19 @@ from typing import Any
 import torch
 
 from regraft.source.object_reference import find_function
-from regraft.verification.changes import Change
 from regraft.verification.child.beyond_single_calls import examine_beyond_calls
-from regraft.verification.child.checks.attributes import ATTRIBUTES
-from regraft.verification.child.checks.conditions import Conditions
+from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
+from regraft.verification.child.checks.comparison_domain import domain_of, late_attributes
+from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.constructor_options import unvaried_options
-from regraft.verification.child.checks.declarations import (
+from regraft.verification.child.checks.declaration_comparison import (
     is_bound_to_own_class,
     undecided_declarations,
 )
-from regraft.verification.child.checks.domain import domain_of, late_attributes
 from regraft.verification.child.checks.left_out_statements import reads_of_left_out
 from regraft.verification.child.checks.mutants import Mutants
 from regraft.verification.child.checks.process_reads import new_process_reads
-from regraft.verification.child.checks.tampering import FunctionsSnapshot
+from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.checks.tensor_equivalence import definitions_equal_for_tensors
 from regraft.verification.child.checks.whole_models import subjects_beyond
 from regraft.verification.child.drivers import (
@@ -44,7 +43,6 @@ from regraft.verification.child.drivers.driver_protocol import (
     yield_until_error,
 )
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.examine import examine
 from regraft.verification.child.file_import import load_changed, load_copy, load_original
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
@@ -52,8 +50,10 @@ from regraft.verification.child.line_tracing import Tracer, stop_tracing_kernels
 from regraft.verification.child.result_comparison import describe_differences
 from regraft.verification.child.script_import import script_of
 from regraft.verification.child.session import Session
-from regraft.verification.child.signatures import signature_difference
+from regraft.verification.child.signature_comparison import signature_difference
 from regraft.verification.child.state_watch import variable_leaves
+from regraft.verification.child.subject_comparison import examine
+from regraft.verification.definition_changes import Change
 from regraft.verification.types import MODULE
 
 
@@ -62,7 +62,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     the drivers, and write the result to `folder`/result.json, also after each subject. What cannot
     be imported is the "fatal" entry of the result.
 
-    `request` has the entries that `_Job._write_request` in parent.py writes; "seconds" are of
+    `request` has the entries that `_Job._write_request` (`parent_process`) writes; "seconds" are of
     CPU time, "clock" is in seconds of elapsed time. A single comparison of each change is enough
     for versions that are the same program, and for changes that were proved before.
     """
@@ -109,7 +109,9 @@ def _examine_slow_model(own_driver: user_driver.UserDriver, task: Task) -> None:
 
 def _examine_subjects(subjects: Iterator[Subject], session: Session) -> None:
     """Compare both versions on each subject, and on subjects like it under other conditions, until
-    no change and no relative needs a run; save what the evidence lacks after each."""
+    no change and no relative needs a run; save what the evidence lacks after each. Where the
+    session compares once (`compares_once`), each subject is compared briefly, until every change is
+    compared; other conditions are left out unless `session.beyond` is set."""
     for subject in subjects:
         if session.compares_once:
             examine(replace(subject, light=True, slow=True), session, brief=True)
@@ -137,7 +139,8 @@ def _save_evidence(session: Session) -> None:
     later end of this process takes nothing away.
 
     What lacks are lines that did not run, relatives and builders that did not run, surviving
-    mutants, what no input decided, and fields with one value. Changes that lack nothing become
+    mutants, what no input decided, and fields with one value; the last two only where
+    `session.beyond` is set, and fields only without model classes. Changes that lack nothing become
     complete, unless the time is up: the last comparisons may then have been cut short.
     """
     ledger, changes = session.ledger, session.changes
@@ -173,8 +176,9 @@ def _save_evidence(session: Session) -> None:
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     """Yield a sentence for each part of a change that no input decided: a condition with only one
-    result, an attribute with only one value, a declaration, a read of the process, or a new number
-    that could be another."""
+    result, an attribute with only one value, a declaration, a read of the process, a new number
+    that could be another, or a variable that statements left out of the import may set. Attributes
+    are left out where the session has model classes."""
     yield from session.condition_gaps(change.definition)
     labels = session.ledger.records[change.definition].domain.get(ATTRIBUTES, set())
     late = domain_of(change.definition, session).late
@@ -268,7 +272,8 @@ def _note_script(session: Session) -> None:
 def _watch_changed_lines(session: Session) -> None:
     """Set the conditions and mutants of a session, which tell what its inputs decide: conditions of
     the changed lines of both versions and mutants of the changed version, for a change by hand also
-    those of numbers that only the original has."""
+    those of numbers that only the original has, and, without model classes, reads of attributes
+    that are assigned late."""
     original, changed, by_hand = session.original, session.changed, not session.by_rules
     changes, old_changes = session.changes, session.original_tracer.changes
     late = late_attributes(session) if by_hand and not session.model_classes else {}

@@ -9,18 +9,9 @@ from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_comparison import sides_of
 from regraft.verification.child.call_recording import Recorded
 from regraft.verification.child.call_variants import AS_RECORDED
-from regraft.verification.child.checks.arguments import calls_with_rates_around
-from regraft.verification.child.checks.domain import domain_of
-from regraft.verification.child.device_placement import compare_placement
-from regraft.verification.child.drivers.driver_protocol import Subject
-from regraft.verification.child.failure_description import describe_failure
-from regraft.verification.child.graph_capture import compare_captures
-from regraft.verification.child.model_pair import Pair, build_both
-from regraft.verification.child.random_results import compare_random
-from regraft.verification.child.result_comparison import Difference
-from regraft.verification.child.script_and_trace import compare_transformed
-from regraft.verification.child.session import Session
-from regraft.verification.child.setting import (
+from regraft.verification.child.checks.argument_variants import calls_with_rates_around
+from regraft.verification.child.checks.comparison_domain import domain_of
+from regraft.verification.child.comparison_setting import (
     SEEDS,
     Setting,
     as_difference,
@@ -30,6 +21,15 @@ from regraft.verification.child.setting import (
     record_calls,
     sentence_with_place,
 )
+from regraft.verification.child.device_placement import compare_placement
+from regraft.verification.child.drivers.driver_protocol import Subject
+from regraft.verification.child.failure_description import describe_failure
+from regraft.verification.child.graph_capture import compare_captures
+from regraft.verification.child.model_pair import Pair, build_both
+from regraft.verification.child.random_results import compare_random
+from regraft.verification.child.result_comparison import Difference
+from regraft.verification.child.script_and_trace import compare_transformed
+from regraft.verification.child.session import Session
 from regraft.verification.child.training_and_copies import (
     CheckOverTime,
     compare_copies,
@@ -73,9 +73,9 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
 def _compare_with_dropout(
     entry: Recorded, compared_calls: set[tuple[str, str]], setting: Setting, session: Session
 ) -> bool:
-    """Compare a recorded call with dropout on, and with other rates of dropout among its arguments;
-    refute its definition by the first difference, and add to `record.dropout` the way that the
-    comparison was made.
+    """Compare a recorded call with dropout on, and, where `session.beyond` is set, with other rates
+    of dropout among its arguments; refute its definition by the first difference, and add to
+    `record.dropout` the way that the comparison was made.
 
     Return False once the definition is refuted here, because modules that hold an instance of it
     have to be built anew; else True. A call is skipped where its definition, path and shapes are in

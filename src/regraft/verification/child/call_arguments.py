@@ -53,7 +53,8 @@ def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label
     )
 
     def freeze(leaf: Any) -> Any:
-        """Return a copy of one argument, or a reference."""
+        """Return a detached copy of a tensor, a ModuleRef for a module of the model, and a deep
+        copy of any other argument (the argument itself where it cannot be copied)."""
         if isinstance(leaf, torch.Tensor):
             return leaf.detach().clone()
         if isinstance(leaf, nn.Module) and id(leaf) in paths:

@@ -30,9 +30,10 @@ from regraft.verification.child.call_variants import (
     SMALL,
     inputs_off_by_rounding,
 )
-from regraft.verification.child.checks.attributes import ATTRIBUTES
-from regraft.verification.child.checks.sizes import SIZES
-from regraft.verification.child.checks.values import EXTREME, VALUES
+from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
+from regraft.verification.child.checks.size_variants import SIZES
+from regraft.verification.child.checks.value_variants import EXTREME, VALUES
+from regraft.verification.child.comparison_setting import Setting
 from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair
 from regraft.verification.child.operation_noise import OperationNoise
@@ -46,7 +47,6 @@ from regraft.verification.child.result_comparison import (
     Rigour,
 )
 from regraft.verification.child.session import Session
-from regraft.verification.child.setting import Setting
 from regraft.verification.child.state_watch import is_state
 from regraft.verification.child.tensor_distance import measure
 from regraft.verification.child.torch_modes import AUTOCAST
@@ -74,7 +74,7 @@ class Sides:
 
 def sides_of(entry: Recorded, setting: Setting, session: Session) -> Sides:
     """Return both versions of the module of a recorded call, or of its function of the file, as the
-    sides of a comparison."""
+    sides of a comparison, whose effects are observed under the strict contract only."""
     pair, path, name = setting.pair, entry.path, entry.definition
     if path is not None:
         return module_sides(pair, path, name, session)
@@ -159,9 +159,9 @@ def compare_runs(
 
 
 def _run_original(sides: Sides, call: Call, plan: Plan, session: Session) -> Outcome | None:
-    """Return the outcome of the original, in a step of the journal; None where it raises. Such an
-    error is noted in `ledger.skipped` only for a call with recorded inputs and layouts, in no
-    mode."""
+    """Return the outcome of the original, in a step of the journal; None where it raises; the lines
+    that it ran are forgotten then. Such an error is noted in `ledger.skipped` only for a call with
+    recorded inputs and layouts, in no mode."""
     ledger, name = session.ledger, sides.definition
     with ledger.step("original", name, call.label), session.trace_original() as forget:
         outcome = execute(sides.original, call, plan)

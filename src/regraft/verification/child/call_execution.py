@@ -150,7 +150,7 @@ def _states_of_seed(seed: int, has_numpy: bool) -> dict[str, Any]:
 
 @functools.cache
 def _has_accelerator() -> bool:
-    """Return whether a device other than the CPU is available."""
+    """Return whether a device other than the CPU is available. Cached."""
     return bool(
         torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available()
     )

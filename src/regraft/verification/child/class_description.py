@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child.checks.tampering import FunctionsSnapshot
+from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.drivers import source_hints
+from regraft.verification.child.drivers.class_instances import Instance
 from regraft.verification.child.drivers.guessing_driver import instance_or_failure, model_classes_of
 from regraft.verification.child.drivers.instance_variations import FileFacts
-from regraft.verification.child.drivers.instances import Instance
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.file_import import load_original
 from regraft.verification.child.judge_process import Judge

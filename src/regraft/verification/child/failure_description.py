@@ -17,7 +17,7 @@ from regraft.verification.child.result_comparison import Difference
 if TYPE_CHECKING:
     from regraft.verification.child.call_arguments import Call
     from regraft.verification.child.call_recording import Recorded
-    from regraft.verification.child.setting import Setting
+    from regraft.verification.child.comparison_setting import Setting
 
 MODULE_KEY = "__module_at__"
 

@@ -64,8 +64,9 @@ def _import_original(path: Path, name: str) -> ModuleType:
 
 
 def _load_script_or_file(path: Path, name: str) -> ModuleType:
-    """Import a file under a name; where a statement of it fails, without this one, as `load_script`
-    does."""
+    """Import a file under a name, and return the module. Where a statement at the module level of
+    the file fails, but not because something cannot be imported, the file is imported without it
+    (`load_script`)."""
     try:
         return load_source(path, name)
     except (Exception, SystemExit) as error:
@@ -154,7 +155,8 @@ def define_in_changed_module(name: str, original: ModuleType, changed: ModuleTyp
 
 def rebind(module: ModuleType, name: str, value: Any) -> None:
     """Bind a name of a module to `value`, and replace the old object in the class attributes of the
-    module's own classes, also inside lists, tuples, dictionaries and dataclasses.
+    module's own classes, also inside lists, tuples, dictionaries and dataclasses; in attributes
+    with two leading underscores it stays.
 
     Tables in class attributes (the class of each kind of attention, say) name classes that stand
     above them in the file.

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from regraft.verification.changes import Arm, Change
+from regraft.verification.definition_changes import Arm, Change
 from regraft.verification.triton_interpreter import interprets_kernels
 
 _EXIT = -1
@@ -172,7 +172,7 @@ class Tracer:
 
     def _arm_offsets(self, code: CodeType) -> dict[int, Arm]:
         """Return the watched arm of each instruction offset; {} without watched arms, or before
-        Python 3.11, whose code objects have no columns."""
+        Python 3.11, whose code objects have no columns. Cached by code object."""
         if not self._arms or sys.version_info < (3, 11):
             return {}
         if code not in self._offsets:

@@ -19,13 +19,13 @@ from regraft.verification.child.call_comparison import (
 )
 from regraft.verification.child.call_execution import Outcome, Plan, execute
 from regraft.verification.child.call_variants import AS_RECORDED
+from regraft.verification.child.comparison_setting import Setting, cast_to_format
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
-from regraft.verification.child.minimise import minimise_call
+from regraft.verification.child.input_minimisation import minimise_call
 from regraft.verification.child.model_pair import Pair, build_both
 from regraft.verification.child.result_comparison import Difference, is_noise
 from regraft.verification.child.session import Session
-from regraft.verification.child.setting import Setting, cast_to_format
 from regraft.verification.child.state_watch import is_state
 
 _JITTERED = 4  # runs of the original with other roundings of its parameters
@@ -70,8 +70,9 @@ def _refute_causes(
     difference: Difference, call: Call, setting: Setting, session: Session
 ) -> Difference | Outcome | None:
     """Refute the definitions that cause a whole model's difference, each by the smallest inputs
-    that show it, and revert them; return the comparison without them, as `_compare_call` does.
-    Return None, with the reason noted in the ledger, where the difference did not reproduce."""
+    that show it, and revert them; return what the comparison without them gives: another
+    difference, the changed version's equal outcome, or None where it says nothing. Return None,
+    with the reason noted in the ledger, where the difference did not reproduce."""
 
     def check(smaller_call: Call = call) -> Difference | None:
         """Return the difference of a call on newly built models, or None."""

@@ -270,7 +270,8 @@ def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | 
 
 def _has_equal_distribution(value: Any, changed_value: Any) -> bool:
     """Return whether random initial values have one mean and spread; they may be drawn in another
-    order. Integers, and fewer than `FEWEST` values, count as equal.
+    order. Integers, and fewer than `FEWEST` values, count as equal; False where NaN, which marks
+    uninitialised elements, is elsewhere.
 
     Both are to lie within eight standard errors of each other, for distributions with tails no
     heavier than a Laplace's.

@@ -37,7 +37,8 @@ def judge(
 ) -> Difference | None:
     """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
     return the first difference or None. An error, a newly overwritten argument, side effects,
-    results and gradients are compared in this order.
+    results and gradients are compared in this order; unless the rigour is strict, neither results
+    nor gradients where an output of the original is not finite.
 
     `truth` runs the original in float64, `jittered` with inputs that are off by one rounding; the
     differences that rounding explains are added to `largest`. `with_errors` adds the mean errors of

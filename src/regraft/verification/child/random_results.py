@@ -19,7 +19,7 @@ from regraft.verification.child.call_execution import (
     cotangent,
     execute,
 )
-from regraft.verification.child.distributions import (
+from regraft.verification.child.distribution_tests import (
     describe_confirmed_difference,
     find_suspicious_statistic,
 )

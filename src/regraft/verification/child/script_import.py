@@ -14,10 +14,10 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import torch
 
-from regraft.verification.bindings import mentioned_names, module_names
+from regraft.verification.bound_and_read_names import mentioned_names, module_names
 from regraft.verification.child.drivers.guessed_values import value_for
-from regraft.verification.definitions import Definition, definitions_by_name
 from regraft.verification.names_and_scopes import future_imports, name_of
+from regraft.verification.top_level_definitions import Definition, definitions_by_name
 
 _FACTS = "__regraft_script__"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from regraft.verification.changes import Change
+from regraft.verification.builder_calls import Construction
 from regraft.verification.child.call_execution import reseed
-from regraft.verification.child.checks.conditions import Conditions
+from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.late_attributes import LateValues
 from regraft.verification.child.checks.mutants import Mutant, Mutants, mutant_in_place
-from regraft.verification.child.checks.tampering import FunctionsSnapshot
+from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.file_import import define_in_changed_module, rebind
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
@@ -29,8 +29,8 @@ from regraft.verification.child.line_tracing import Tracer
 from regraft.verification.child.result_comparison import Difference
 from regraft.verification.child.shared_state import SharedState
 from regraft.verification.child.state_watch import Watch
-from regraft.verification.constructions import Construction
-from regraft.verification.relatives import BUILDER, Relative
+from regraft.verification.definition_changes import Change
+from regraft.verification.related_definitions import BUILDER, Relative
 from regraft.verification.types import MODULE
 
 MODES = frozenset({"eval", "train"})
@@ -263,7 +263,8 @@ class Session:
 
     def undecided_numbers(self, definition: str) -> tuple[str, ...]:
         """Return a sentence for each number that only one version of a definition has and that no
-        input tells from another number; () where rules made the change."""
+        input tells from another number; () where rules made the change, and where the session has
+        no mutants."""
         if self.mutants is None or self.old_mutants is None:
             return ()
         changed = self.mutants.undecided_numbers(definition)

@@ -1,5 +1,5 @@
 """Save and restore the state that the definitions of a file keep from one model to the next:
-modules and numbers in class attributes, and default values."""
+modules and plain values in class attributes, and default values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from regraft.execution.compare import identical
 from regraft.verification.child.state_watch import Watch
 
 _CONTAINERS = (list, tuple, set, frozenset)
-_NUMBERS = (bool, int, float, str, type(None))
+_PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
 class SharedState:
-    """The current state of modules that definitions of one file hold themselves, and of the numbers
-    of its classes.
+    """The current state of modules that definitions of one file hold themselves, and of the plain
+    values (numbers, strings, None) in attributes of its classes.
 
     Every model that the file builds may contain such a module: `default_act = nn.SiLU()` in the
     body of a class, a default value `act=nn.ReLU()`, a table of modules at the top level. Putting
@@ -34,31 +34,31 @@ class SharedState:
         values = list(_reachable_objects(owners, scope.__name__))
         modules = [value for value in values if isinstance(value, nn.Module)]
         classes = [value for value in values if isinstance(value, type)]
-        self._numbers = {
-            (cls, name): number for cls in classes for name, number in _class_numbers(cls)
+        self._plain_values = {
+            (cls, name): value for cls in classes for name, value in _plain_attributes(cls)
         }
         self._watches = [Watch(module, None) for module in modules]
         self._parameters = _saved_parameters(modules)
 
     def rewind(self) -> None:
-        """Restore in place the mode, attributes and weights of the modules, and the numbers of the
-        classes, as they were at construction; class attributes that are new stay."""
+        """Restore in place the mode, attributes and weights of the modules, and the plain values of
+        the classes, as they were at construction; class attributes that are new stay."""
         for watch in self._watches:
             watch.rewind()
         for parameter, (value, wants_gradient) in self._parameters.items():
             parameter.requires_grad_(wants_gradient)
             if not identical(parameter.detach(), value):
                 parameter.data = value.clone()
-        for (cls, name), number in self._numbers.items():
-            if vars(cls).get(name, cls) is not number:
-                setattr(cls, name, number)
+        for (cls, name), value in self._plain_values.items():
+            if vars(cls).get(name, cls) is not value:
+                setattr(cls, name, value)
 
 
-def _class_numbers(cls: type) -> Iterator[tuple[str, Any]]:
+def _plain_attributes(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a name and a plain value (number, boolean, string or None) among the class's
     own attributes, except names that begin with two underscores."""
     for name, value in vars(cls).items():
-        if isinstance(value, _NUMBERS) and not name.startswith("__"):
+        if isinstance(value, _PLAIN_TYPES) and not name.startswith("__"):
             yield name, value
 
 

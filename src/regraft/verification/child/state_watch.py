@@ -176,7 +176,7 @@ class _Namespace:
         self.reported = reported
         self._skipped = skipped
         self._names = tuple(owner)
-        self._before = self._now()
+        self._before = self._current_values()
         saved = {
             name: _save(value, home)
             for name, value in self._before.items()
@@ -184,7 +184,7 @@ class _Namespace:
         }
         self._saved = {name: copy for name, copy in saved.items() if copy.content is not None}
 
-    def _now(self) -> dict[str, Any]:
+    def _current_values(self) -> dict[str, Any]:
         """Return the watched names with their current values."""
         owner = self.owner
         return {name: owner[name] for name in _watched_names(tuple(owner), self._skipped)}
@@ -205,7 +205,7 @@ class _Namespace:
         is no change."""
         if not self._saved and not self._has_new_objects():
             return
-        current, old_values, saved = self._now(), self._before, self._saved
+        current, old_values, saved = self._current_values(), self._before, self._saved
         candidates = [
             name
             for name, value in current.items()
@@ -225,7 +225,7 @@ class _Namespace:
         """Restore the dictionary in place: names that are new are deleted, the others get their
         saved values with the saved content."""
         if self._has_new_objects():
-            current = self._now()
+            current = self._current_values()
             for name in current.keys() - self._before.keys():
                 del self.owner[name]
             for name, value in self._before.items():

@@ -88,8 +88,8 @@ def switched_submodules(module: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def _reads_its_mode(cls: type) -> bool:
-    """Return whether methods of a class of modules, or of its bases, read an attribute
-    `training`."""
+    """Return whether methods of a class of modules, or of its bases, read an attribute `training`.
+    Cached."""
     bases = [base for base in cls.__mro__ if base not in nn.Module.__mro__]
     methods = [value for base in bases for value in vars(base).values()]
     return any(

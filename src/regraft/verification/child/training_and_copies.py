@@ -233,9 +233,11 @@ def _result_or_error(function: Callable[[Any], Any], model: Any) -> Any:
 def _copy_difference(
     subject: Subject, model: Any, copied: Any, scope: ModuleType
 ) -> Difference | None:
-    """Return the first difference of a model's results and its copy's, computed after the model's
-    own weights were cleared, since a copy must not read them; None where they agree, and where the
-    model itself does not run. Weights are restored; both are in evaluation afterwards."""
+    """Return the first difference of a model's results and its copy's in the first call of seed 0,
+    without gradients, computed after the model's own weights were cleared, since a copy must not
+    read them; None where they agree, and where the model itself does not run. Results that differ
+    between two runs of the model are left out. Weights are restored; both are in evaluation
+    afterwards."""
     call, plan = subject.calls(0)[0], Plan(gradients=False)
     model_outcome = execute(Target(switch_mode(model, False), scope=scope), call, plan)
     with _clear_parameters(model):

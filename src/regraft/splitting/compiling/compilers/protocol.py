@@ -9,7 +9,7 @@ from typing import Any
 
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.branch_exploration import RegionModule
 
 
 @dataclass(frozen=True)

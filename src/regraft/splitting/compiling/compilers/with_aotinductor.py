@@ -23,7 +23,7 @@ from regraft.splitting.compiling.region_comparison import (
 )
 from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.branch_exploration import RegionModule
 
 HOST = '''    def prepare(self, manifest):
         """Do nothing: every sub-network is loaded by itself."""

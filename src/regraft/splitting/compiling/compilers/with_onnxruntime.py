@@ -9,9 +9,9 @@ import onnxruntime
 
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers.protocol import Compiler
-from regraft.splitting.compiling.onnx import FUSIONS, to_onnx
+from regraft.splitting.compiling.onnx_export import FUSIONS, to_onnx
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.branch_exploration import RegionModule
 
 HOST = '''    def prepare(self, manifest):
         """Load the models and the weights."""

@@ -14,7 +14,7 @@ import openvino
 
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers.protocol import Compiler
-from regraft.splitting.compiling.onnx import to_onnx
+from regraft.splitting.compiling.onnx_export import to_onnx
 from regraft.splitting.compiling.region_comparison import (
     Uncompilable,
     compare_with_torch,
@@ -22,8 +22,8 @@ from regraft.splitting.compiling.region_comparison import (
 )
 from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.branch_exploration import RegionModule
 from regraft.splitting.sampling.decision_recorder import to_numpy
-from regraft.splitting.sampling.explore import RegionModule
 
 COMPILE_OPTIONS = {
     "INFERENCE_PRECISION_HINT": "f32",

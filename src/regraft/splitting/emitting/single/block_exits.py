@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.graph_values import UNDEFINED, Const, Names
 from regraft.splitting.emitting.single.liveness import Needs
-from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names
 
 EXIT_CODES = {"fall": 0, "break": 1, "continue": 2, "return": 3}  # the ways to leave a block
 # not names of the host, as they have blanks

@@ -13,7 +13,13 @@ import numpy
 import onnx
 from onnx import helper, numpy_helper
 
-from regraft.splitting.emitting.single.values import KINDS, NestedList, Number, Sequence, Tensor
+from regraft.splitting.emitting.single.graph_values import (
+    KINDS,
+    NestedList,
+    Number,
+    Sequence,
+    Tensor,
+)
 
 Array = Any
 
@@ -36,7 +42,7 @@ class Graph:
     """A graph of ONNX under construction, or the body of an `If` or `Loop` within another graph.
 
     counter       the numbers of the names of values, shared by all graphs of a file
-    inputs        names with types: values of values.py, or dtype and sizes
+    inputs        names with types: values of graph_values.py, or dtype and sizes
     outputs       names with types
     weights       arrays by their number in the manifest
     constants     names and arrays by dtype, shape and bytes
@@ -228,9 +234,9 @@ def dtype_of(value: Number | Tensor | NestedList) -> str:
 def value_info(name: str, kind: Any, depth: int) -> onnx.ValueInfoProto:
     """Return the name and type of an input or output as ONNX.
 
-    kind: a value of values.py, or dtype and sizes of an input. depth: the number of graphs around;
-    for values of values.py the sizes are open, and within other graphs also the number of
-    dimensions, unless it is 0.
+    kind: a value of graph_values.py, or dtype and sizes of an input. depth: the number of graphs
+    around; for values of graph_values.py the sizes are open, and within other graphs also the
+    number of dimensions, unless it is 0.
     """
     if isinstance(kind, Sequence):
         element = helper.make_tensor_type_proto(element_type(dtype_of(kind.element)), None)

@@ -7,6 +7,7 @@ import ast
 
 from regraft.splitting.emitting.single.block_exits import RESULT, Outcome
 from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.graph_values import UNDEFINED, Const, Names, Number, leaves
 from regraft.splitting.emitting.single.liveness import exit_ways
 from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
@@ -14,7 +15,6 @@ from regraft.splitting.emitting.single.path_types import (
     has_unnamed_leaves,
     unify,
 )
-from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names, Number, leaves
 from regraft.splitting.program.residual import Step
 
 Arm = tuple[ast.expr | None, list[Step]]

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from regraft.splitting.emitting.single import numbers
-from regraft.splitting.emitting.single.elements import Elements
+from regraft.splitting.emitting.single import number_arithmetic
+from regraft.splitting.emitting.single.element_lowering import Elements
 from regraft.splitting.emitting.single.graph import Graph
-from regraft.splitting.emitting.single.path_types import (
-    Inexpressible,
-    express,
-    fill_template,
-    name_of,
-    unify,
-)
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     Const,
     Items,
     NestedList,
@@ -22,6 +15,13 @@ from regraft.splitting.emitting.single.values import (
     Tensor,
     Value,
     describe_value,
+)
+from regraft.splitting.emitting.single.path_types import (
+    Inexpressible,
+    express,
+    fill_template,
+    name_of,
+    unify,
 )
 
 
@@ -38,12 +38,14 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
         (name,) = express(graph, Items("list", values.values), template)
         values = fill_template(template, [name])
     if isinstance(values, Range):
-        span = numbers.arithmetic(graph, "-", values.stop, values.start)
-        rounded_span = numbers.arithmetic(
+        span = number_arithmetic.arithmetic(graph, "-", values.stop, values.start)
+        rounded_span = number_arithmetic.arithmetic(
             graph, "+", span, Const(values.step - (1 if values.step > 0 else -1))
         )
-        iterations = numbers.arithmetic(graph, "//", rounded_span, Const(values.step))
-        return values, name_of(graph, numbers.min_or_max(graph, "max", iterations, Const(0)))
+        iterations = number_arithmetic.arithmetic(graph, "//", rounded_span, Const(values.step))
+        return values, name_of(
+            graph, number_arithmetic.min_or_max(graph, "max", iterations, Const(0))
+        )
     if isinstance(values, (Sequence, NestedList, Tensor)) and not (
         isinstance(values, Tensor) and values.rank is None
     ):
@@ -57,8 +59,10 @@ def element_of_iteration(graph: Graph, values: Value, iteration: str) -> Value:
     from 0."""
     reader = Elements(graph)
     if isinstance(values, Range):
-        offset = numbers.arithmetic(graph, "*", Number(iteration, "int", 2**40), Const(values.step))
-        return numbers.arithmetic(graph, "+", values.start, offset)
+        offset = number_arithmetic.arithmetic(
+            graph, "*", Number(iteration, "int", 2**40), Const(values.step)
+        )
+        return number_arithmetic.arithmetic(graph, "+", values.start, offset)
     if isinstance(values, (NestedList, Tensor)):
         return reader.row_of(values, iteration)
     return reader.element_at(values, Number(iteration, "int"))

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 
-from regraft.splitting.emitting.single import numbers
+from regraft.splitting.emitting.single import number_arithmetic
 from regraft.splitting.emitting.single.block_exits import (
     EXIT_CODE,
     EXIT_CODES,
@@ -17,20 +17,9 @@ from regraft.splitting.emitting.single.block_exits import (
     Outcome,
     select_names,
 )
-from regraft.splitting.emitting.single.expressions import Expressions
+from regraft.splitting.emitting.single.expression_lowering import Expressions
 from regraft.splitting.emitting.single.graph import Graph
-from regraft.splitting.emitting.single.iteration import element_of_iteration, prepare_iterable
-from regraft.splitting.emitting.single.liveness import Needs, exit_ways, live_at_head
-from regraft.splitting.emitting.single.path_types import (
-    Inexpressible,
-    check_aliases,
-    express,
-    fill_template,
-    find_aliases,
-    name_of,
-    unify,
-)
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     SAFE_BOUND,
     UNDEFINED,
     Const,
@@ -42,6 +31,17 @@ from regraft.splitting.emitting.single.values import (
     bound,
     count_occurrences,
     leaves,
+)
+from regraft.splitting.emitting.single.iteration import element_of_iteration, prepare_iterable
+from regraft.splitting.emitting.single.liveness import Needs, exit_ways, live_at_head
+from regraft.splitting.emitting.single.path_types import (
+    Inexpressible,
+    check_aliases,
+    express,
+    fill_template,
+    find_aliases,
+    name_of,
+    unify,
 )
 from regraft.splitting.program.residual import Branch, HostStep, Loop, Step
 from regraft.splitting.program.statements import Break
@@ -60,7 +60,8 @@ def add_loop(
 
     block: lowers steps. after: the names needed after the loop. needs: those needed after the ways
     to leave the block around it. The body is lowered again and again until the types of the values
-    that change between iterations stay the same.
+    that change between iterations stay the same. Raises Inexpressible for a loop that ONNX cannot
+    express, such as one of which every iteration raises.
     """
     test, body = rotate_loop(step)
     values = Expressions(graph, names).evaluate(step.header[1]) if step.header else UNDEFINED
@@ -129,7 +130,8 @@ def body_exit(
 
     def finish(way: str, names: Names, graph: Graph) -> Names:
         """Return the names that the body gives where a path leaves it by `way`, with the exit code
-        and GOES_ON."""
+        and GOES_ON. Raises Inexpressible where the body changes the list that the loop runs
+        over."""
         if names[ITERATED] is not running:
             raise Inexpressible("a list that changes while a loop runs over it")
         if way == "return":
@@ -234,7 +236,7 @@ def limit_numbers(graph: Graph, value: Value, limit: int) -> Value:
     if isinstance(value, Const) and type(value.value) is int and bound(value) > limit:
         raise Inexpressible(f"the whole number {value.value}, which a loop carries,")
     if isinstance(value, Number) and value.kind == "int" and bound(value) > limit:
-        return numbers.limit_magnitude(graph, value, SAFE_BOUND)
+        return number_arithmetic.limit_magnitude(graph, value, SAFE_BOUND)
     if isinstance(value, Items):
         return Items(
             value.kind,

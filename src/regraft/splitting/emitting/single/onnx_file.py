@@ -13,13 +13,9 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from regraft.splitting.compiling.onnx import open_session
-from regraft.splitting.emitting.report import FORMAT, check_format
+from regraft.splitting.compiling.onnx_export import open_session
 from regraft.splitting.emitting.single.graph import Graph
-from regraft.splitting.emitting.single.path_types import name_of
-from regraft.splitting.emitting.single.region_inlining import Regions
-from regraft.splitting.emitting.single.step_lowering import Lowering
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     Const,
     Items,
     Names,
@@ -30,6 +26,10 @@ from regraft.splitting.emitting.single.values import (
     Value,
     describe_value,
 )
+from regraft.splitting.emitting.single.path_types import name_of
+from regraft.splitting.emitting.single.region_inlining import Regions
+from regraft.splitting.emitting.single.step_lowering import Lowering
+from regraft.splitting.emitting.split_report import FORMAT, check_format
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.network import Program
@@ -150,8 +150,9 @@ def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
 
 
 def add_result_items(graph: Graph, value: Items, name: str, classes: Classes) -> dict[str, Any]:
-    """Make each leaf of a tuple, list, dict or object an output of the graph; return its tree, as
-    `add_results` does."""
+    """Make each leaf of a tuple, list, dict or object an output of the graph; return its tree:
+    {"tuple": trees}, {"list": trees}, {"dict": trees by key}, or {"object": [the form and fields of
+    its class by name, trees by field]}."""
     keys = value.keys or range(len(value.values))
     parts = [
         add_results(graph, element, f"{name}_{key}", classes)
@@ -234,7 +235,8 @@ class SingleFile:
     """
 
     def __init__(self, path: Path, report: Any = None, scratch: Any = None) -> None:
-        """Load the file into a session of ONNX Runtime, and read its metadata."""
+        """Load the file into a session of ONNX Runtime, and read its metadata. Raises ValueError
+        where ONNX Runtime cannot load it, or Regraft did not write it."""
         self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
         self.packed: Packed | None = None
         try:

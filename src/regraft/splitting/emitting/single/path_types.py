@@ -1,8 +1,8 @@
 """Types of the values where paths meet, and the expression of each path's value in the type.
 
-A type is a template: a value whose leaves (numbers, tensors and lists, as `values.leaves` gives
-them) have the name "" where they are to get one when the paths have met. Other leaves are the same
-value on all paths.
+A type is a template: a value whose leaves (numbers, tensors and lists, as `graph_values.leaves`
+gives them) have the name "" where they are to get one when the paths have met. Other leaves are the
+same value on all paths.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from regraft.splitting.emitting.single.graph import Graph, dtype_of, element_type
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     MUTABLE,
     UNDEFINED,
     Const,

@@ -8,16 +8,16 @@ from typing import Any
 import numpy
 import onnx
 
-from regraft.splitting.compiling.onnx import OPSET
+from regraft.splitting.compiling.onnx_export import OPSET
 from regraft.splitting.emitting.single.graph import Graph, Node, dtype_of
-from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
-from regraft.splitting.emitting.single.values import (
+from regraft.splitting.emitting.single.graph_values import (
     Names,
     Number,
     Tensor,
     describe_value,
     number_kind,
 )
+from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region, RegionStep
 

@@ -19,8 +19,9 @@ from regraft.splitting.emitting.single.block_exits import (
     coded_exit,
     fallthrough_exit,
 )
-from regraft.splitting.emitting.single.expressions import Expressions
+from regraft.splitting.emitting.single.expression_lowering import Expressions
 from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.graph_values import UNDEFINED, Const, Names, Value
 from regraft.splitting.emitting.single.host_branches import (
     Arm,
     add_branches,
@@ -38,7 +39,6 @@ from regraft.splitting.emitting.single.path_types import (
     name_of,
 )
 from regraft.splitting.emitting.single.region_inlining import Regions
-from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names, Value
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step
 from regraft.splitting.program.statements import (

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from regraft.verification.bindings import mentioned_names
-from regraft.verification.child.checks.attributes import read_attributes
+from regraft.verification.bound_and_read_names import mentioned_names
+from regraft.verification.child.checks.attribute_variants import read_attributes
 from regraft.verification.names_and_scopes import name_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from regraft.verification.definitions import Definition, definitions_by_name
 from regraft.verification.names_and_scopes import future_imports
+from regraft.verification.top_level_definitions import Definition, definitions_by_name
 
 Codes = dict[tuple[int, str], CodeType]
 
@@ -56,8 +56,10 @@ def functions_of(value: Any, file: str) -> Iterator[FunctionType]:
 
 
 def _contained_functions(value: Any, file: str, visited: set[int]) -> Iterator[FunctionType]:
-    """Yield the functions of the file in a value and in the values it contains; `visited` holds ids
-    of values."""
+    """Yield the functions of the file in a value (a function, a class, a property or a static or
+    class method): itself, those that it wraps or has in its closure, its accessors, and the
+    attributes of a class, at any depth. Nothing for other values, and for values whose ids are in
+    `visited`, to which the id is added."""
     if id(value) in visited:
         return
     visited.add(id(value))

@@ -97,7 +97,9 @@ _NAMESPACES = frozenset({"torch", "F", "functional"})
 
 
 def conditions_of(definition: ast.AST) -> Iterator[ast.expr]:
-    """Yield the expressions of a definition that are conditions of any kind."""
+    """Yield the expressions of a definition that are conditions of any kind: predicates, steps,
+    bounds and choices, `and` and `or`, arithmetic with `required_operand_events`, and calls along a
+    constant dimension."""
     expressions = (node for node in ast.walk(definition) if isinstance(node, ast.expr))
     kinds = (
         is_predicate,

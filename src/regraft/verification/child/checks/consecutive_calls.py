@@ -13,7 +13,7 @@ import torch
 from regraft.verification.child.call_arguments import Call, map_tensors, tensors
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.call_variants import narrow_tensors
-from regraft.verification.child.checks.masks import masked_calls
+from regraft.verification.child.checks.mask_variants import masked_calls
 from regraft.verification.child.checks.repeated_calls import InTurn
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.session import Session, build_seeded, switch_mode

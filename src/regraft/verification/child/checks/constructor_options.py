@@ -15,10 +15,9 @@ from typing import Any
 
 from torch import nn
 
-from regraft.verification.changes import Change
+from regraft.verification.child.checks.code_constants import changed_nodes
 from regraft.verification.child.checks.code_replacement import syntax_tree
-from regraft.verification.child.checks.constants import changed_nodes
-from regraft.verification.child.checks.sizes import is_affordable, resize_dimensions
+from regraft.verification.child.checks.size_variants import is_affordable, resize_dimensions
 from regraft.verification.child.drivers import (
     config_sources,
     config_variations,
@@ -33,6 +32,7 @@ from regraft.verification.child.drivers.configuration_objects import (
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verification.child.drivers.standalone_parts import Part, accepts
 from regraft.verification.child.session import Session
+from regraft.verification.definition_changes import Change
 from regraft.verification.names_and_scopes import name_of
 
 SECONDS = 6.0  # for building one definition with other values
@@ -234,7 +234,8 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
 
 def _other_values(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
     """Yield other values for the argument `name` whose value is `value`: for a class of layers
-    another class, and those of `config_variations.second_values`."""
+    another class, for any other value those of `config_variations.second_values`, such as the
+    opposite of a flag."""
     if isinstance(value, type) and issubclass(value, nn.Module):
         is_activation = value.__module__.endswith("activation")
         yield from (

@@ -16,7 +16,7 @@ from torch import nn
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.attribute_stores import LateStore, late_stores
-from regraft.verification.child.checks.attributes import (
+from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
     LABEL,
     is_varied_attribute,
@@ -44,8 +44,8 @@ def late_calls(
     call: Call, module: Any, stores: Mapping[str, LateStore], scope: ModuleType | None
 ) -> Iterator[Call]:
     """Yield a call for each other value of the attributes that may be set by themselves, labelled
-    with the assignment as in `attributes.attribute_calls`; attributes for which that function makes
-    calls are left out.
+    with the assignment as in `attribute_variants.attribute_calls`; attributes for which that
+    function makes calls are left out.
 
     Whole numbers become one more and 0, strings those that the file `scope` compares them with or
     looks up by them.

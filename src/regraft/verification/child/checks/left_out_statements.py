@@ -7,12 +7,12 @@ import ast
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
-from regraft.verification.bindings import mentioned_names
-from regraft.verification.changes import Change
+from regraft.verification.bound_and_read_names import mentioned_names
 from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.script_import import reached_names, script_of
-from regraft.verification.definitions import definitions_by_name
-from regraft.verification.spans import Span
+from regraft.verification.definition_changes import Change
+from regraft.verification.statement_lines import Span
+from regraft.verification.top_level_definitions import definitions_by_name
 
 
 def reads_of_left_out(

@@ -12,7 +12,7 @@ import torch
 
 from regraft.execution.nested import map_leaves
 from regraft.verification.child.call_arguments import Call, is_mask, tensors
-from regraft.verification.child.checks.sizes import SIZES, is_feature_width, is_small
+from regraft.verification.child.checks.size_variants import SIZES, is_feature_width, is_small
 
 _CALLS, _TRIES = 6, 24  # the most calls that are made of one call, and that are tried for them
 _CHOICES = 12  # the most choices of axes for one size
@@ -96,7 +96,9 @@ def _has_heads(tensor: Any, dim: int) -> bool:
 
 
 def _lengthen(call: Call, size: _Size, choice: tuple[Axis, ...]) -> Call:
-    """Return a labelled call in which the chosen axes of a size are twice as long as the others."""
+    """Return a labelled copy of the call in which the axes of the size are cut to `size.shorter`,
+    and those in `choice` are lengthened to twice as much, with rows that are repeated at random
+    (always the same ones)."""
     generator = torch.Generator().manual_seed(0)
     length = 2 * size.shorter
     random_rows = torch.randint(0, size.size, (length - size.size,), generator=generator)

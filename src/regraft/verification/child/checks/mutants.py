@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from regraft.verification.changes import Change
 from regraft.verification.child.checks.code_replacement import (
     compile_definition,
     definition_node,
@@ -30,7 +29,8 @@ from regraft.verification.child.checks.code_replacement import (
     replace_code,
 )
 from regraft.verification.child.time_limit import limit_time
-from regraft.verification.definitions import Definition
+from regraft.verification.definition_changes import Change
+from regraft.verification.top_level_definitions import Definition
 
 MOST = 10  # the most mutants of a definition
 _RAN = "__regraft_ran__"

@@ -16,7 +16,7 @@ import torch
 from regraft.execution.compare import are_alike
 from regraft.verification.child.call_arguments import Call, tensors
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
-from regraft.verification.child.checks.arguments import bound_arguments, with_argument
+from regraft.verification.child.checks.argument_variants import bound_arguments, with_argument
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 
 _PARAMETERS = 6  # the most parameters that get a value
@@ -204,13 +204,19 @@ def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]
     integers = _integers_like(rows, length)
     if name.endswith(("ids", "index", "indices", "positions")):
         yield from integers
-    if not floats and first.dim() == 2 and width:
-        yield random_tensors.of_shape(rows, length, width)
-    if first.dim() > 3 and width:  # what an image attends to
-        yield random_tensors.of_shape(rows, _CONTEXT_LENGTH, width)
-    for shape in _shapes_like(first):
+    for shape in (*_sequence_shapes(first, width), *_shapes_like(first)):
         yield random_tensors.of_shape(*shape)
     yield from integers
+
+
+def _sequence_shapes(first: Any, width: int) -> list[tuple[int, ...]]:
+    """Return the shapes of a sequence of features beside an input: for each of its tokens, or what
+    an image attends to; [] for other inputs, and where `width` is 0."""
+    if not width:
+        return []
+    if first.dim() == 2 and not first.is_floating_point():
+        return [(*first.shape, width)]
+    return [(first.shape[0], _CONTEXT_LENGTH, width)] if first.dim() > 3 else []
 
 
 def _masks_like(

@@ -7,8 +7,8 @@ import ast
 from collections.abc import Iterator
 from types import ModuleType
 
-from regraft.verification.changes import Change
 from regraft.verification.child.checks.code_replacement import definition_node, syntax_tree
+from regraft.verification.definition_changes import Change
 from regraft.verification.types import MODULE
 
 _MODULES = frozenset(

@@ -23,7 +23,9 @@ class Decoding(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     def forward(self, **kwargs: Any) -> Any:
         """Return the list of the first outputs of every call; takes the model's keyword arguments,
-        of which token ids and mask are cut to the tokens of each call."""
+        of which token ids and mask are cut to the tokens of each call: all but the last three
+        tokens first, then these one by one, or in one call (`together`). The cache of each call
+        goes into the next."""
         ids_name = "decoder_input_ids" if "decoder_input_ids" in kwargs else "input_ids"
         mask_name = "decoder_attention_mask" if ids_name.startswith("decoder") else "attention_mask"
         ids, mask = kwargs[ids_name], kwargs.get(mask_name)

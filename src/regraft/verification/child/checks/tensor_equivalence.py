@@ -15,13 +15,13 @@ from types import ModuleType
 
 import torch
 
-from regraft.verification.bindings import bound_names, declared_names
-from regraft.verification.changes import Change
+from regraft.verification.bound_and_read_names import bound_names, declared_names
 from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.operand_kinds import OperandKinds
-from regraft.verification.definitions import Definition
+from regraft.verification.definition_changes import Change
 from regraft.verification.equal_programs import are_equal_programs
 from regraft.verification.names_and_scopes import parts_in_own_scope
+from regraft.verification.top_level_definitions import Definition
 
 NUMERIC, TENSOR = ("was a number or tensor",), ("was a tensor",)
 NEITHER = "was of another type"
@@ -131,7 +131,8 @@ def operands_of_respelling(
     """Return the operands of an expression that has another spelling for tensors, and of which
     types they have to be for that, NUMERIC or TENSOR; no operands for other expressions.
 
-    functions: what `torch_functions` returns for the definition.
+    functions: the texts of functions that are methods of tensors, too, as `torch_functions` returns
+    them for the definition.
     """
     match node:
         case ast.BinOp(left, ast.Add() | ast.Mult(), right):
@@ -234,7 +235,9 @@ class _TensorForm(ast.NodeTransformer):
 
 def _is_method_like(node: ast.Call, functions: frozenset[str]) -> bool:
     """Return whether a call of a function of `torch` means the method of its first argument that
-    has the function's name."""
+    has the function's name. False with starred arguments or keywords other than those that both
+    take, along a dimension that is not stated, and for an activation with more than one
+    argument."""
     if not isinstance(node.func, ast.Attribute) or ast.unparse(node.func) not in functions:
         return False
     has_plain_arguments = not any(isinstance(argument, ast.Starred) for argument in node.args)

@@ -13,23 +13,23 @@ import torch
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
-from regraft.verification.child.checks.arguments import (
+from regraft.verification.child.checks.argument_variants import (
     signature_of,
     varied_argument_calls,
     with_argument,
 )
+from regraft.verification.child.checks.code_constants import Constants
 from regraft.verification.child.checks.code_replacement import syntax_tree
+from regraft.verification.child.checks.comparison_domain import domain_of, named_arguments
 from regraft.verification.child.checks.consecutive_calls import subject_called_repeatedly
-from regraft.verification.child.checks.constants import Constants
 from regraft.verification.child.checks.constructed_parts import parts_as_constructed
 from regraft.verification.child.checks.constructor_options import note_options, varied_parts
-from regraft.verification.child.checks.domain import domain_of, named_arguments
+from regraft.verification.child.checks.feature_widths import widened_parts
 from regraft.verification.child.checks.longer_axes import lengthen_axes
-from regraft.verification.child.checks.masks import biased_calls, masked_calls
+from regraft.verification.child.checks.mask_variants import biased_calls, masked_calls
 from regraft.verification.child.checks.optional_values import optional_value_calls
 from regraft.verification.child.checks.repeated_calls import Decoding, Generating
-from regraft.verification.child.checks.sizes import resize_dimensions, resized_calls
-from regraft.verification.child.checks.widths import widened_parts
+from regraft.verification.child.checks.size_variants import resize_dimensions, resized_calls
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
 from regraft.verification.child.drivers.standalone_parts import Part, accepts, parts_of
 from regraft.verification.child.session import Session, build_seeded, switch_mode

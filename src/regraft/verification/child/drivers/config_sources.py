@@ -51,7 +51,8 @@ class _Reads:
 
     @property
     def is_flat(self) -> bool:
-        """Return whether only attributes are read, and none of these."""
+        """Return whether nothing is called, and of the attributes that are read no attributes
+        are."""
         return not self.is_called and not any(
             reads.attributes or reads.is_called for reads in self.attributes.values()
         )
@@ -66,7 +67,7 @@ class _Reads:
 
 def config_names(source: str) -> frozenset[str]:
     """Return the names of parameters and attributes that hold configurations in a source text;
-    "config" in any case."""
+    "config" is always among them."""
     return _reads_of_configs(source)[0]
 
 
@@ -134,9 +135,10 @@ def _operands(function: ast.FunctionDef) -> set[str]:
 
 
 def _reads_of_names(tree: ast.AST, names: frozenset[str]) -> dict[str, _Reads]:
-    """Return, by name, which attributes a tree reads of each of the names, as variables
-    (`config.size`) and as attributes of `self` (`self.config.size`); names without a read are
-    missing."""
+    """Return, by name, what a tree reads of each of the names, as variables (`config.size`) and as
+    attributes of `self` (`self.config.size`): the paths of attributes (`config.text.size`), whether
+    the name itself is called (as a variable only), and the constant defaults of `getattr` with
+    three arguments. Names without any of these are missing."""
     reads_by_name: dict[str, _Reads] = {}
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
@@ -300,8 +302,9 @@ def invented_config(source: str, path: Path) -> SimpleNamespace:
 
 
 def _invented_namespace(reads: _Reads, stated: Mapping[str, Any]) -> SimpleNamespace:
-    """Return a namespace with the attributes that are read, and a namespace for each of which
-    attributes are read in turn."""
+    """Return a namespace with the attributes that are read: each has the value in `stated`, else a
+    guess by its name, else None; or it is a namespace itself where attributes are read of it in
+    turn. The defaults of `getattr` are added for attributes that are not read otherwise."""
     values: dict[str, Any] = {}
     for name, inner in sorted(reads.attributes.items()):
         if inner.attributes:

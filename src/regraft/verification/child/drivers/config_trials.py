@@ -24,14 +24,14 @@ from regraft.verification.child.call_execution import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
+    input_guesses,
     input_repairs,
-    inputs,
     source_hints,
 )
-from regraft.verification.child.drivers.attempts import Attempt, OperationCounter
+from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.field_tables import WIDEST
-from regraft.verification.child.drivers.slots import Spec
+from regraft.verification.child.drivers.model_attempts import Attempt, OperationCounter
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
@@ -66,14 +66,14 @@ class Trial:
     error: BaseException | None
     config: Any = None
     model: Any = None
-    accepted: inputs.AcceptedInputs | None = None
+    accepted: input_guesses.AcceptedInputs | None = None
     searched: bool = False
 
     @property
     def furthest(self) -> Attempt | None:
         """Return the run of the model that came furthest, where the model was built and accepted no
         inputs; None for other trials."""
-        return self.error.furthest if isinstance(self.error, inputs.NoInputs) else None
+        return self.error.furthest if isinstance(self.error, input_guesses.NoInputs) else None
 
 
 def try_config(
@@ -113,8 +113,8 @@ def try_config(
                 model = switch_mode(
                     build_seeded(0, build_function(cls, config), session.original), False
                 )
-            accepted = inputs.find_accepted(model, seconds=seconds, first_spec=first_spec)
-        except inputs.NoInputs as error:
+            accepted = input_guesses.find_accepted(model, seconds=seconds, first_spec=first_spec)
+        except input_guesses.NoInputs as error:
             progress = (RUNNING, error.furthest.progress)
             return Trial(
                 values,

@@ -12,13 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from regraft.verification.child.drivers.field_tables import DIMENSION_FIELDS, HIDDEN
-from regraft.verification.child.drivers.forward_inputs import (
-    AXIS_NAMES,
-    KINDS_BY_TENSOR,
-    SHAPE_WORDS,
-)
-from regraft.verification.child.drivers.slots import (
+from regraft.verification.child.drivers.argument_slots import (
     BATCH,
     LENGTH,
     VARIABLE_DIMENSIONS,
@@ -26,6 +20,12 @@ from regraft.verification.child.drivers.slots import (
     Sizes,
     Slot,
     dimension_of,
+)
+from regraft.verification.child.drivers.field_tables import DIMENSION_FIELDS, HIDDEN
+from regraft.verification.child.drivers.forward_inputs import (
+    AXIS_NAMES,
+    KINDS_BY_TENSOR,
+    SHAPE_WORDS,
 )
 
 _DOCUMENTED = re.compile(

@@ -31,7 +31,7 @@ def statements_of_error(
 @functools.cache
 def _parse_file(filename: str) -> ast.Module:
     """Return the syntax tree of a file; an empty module where the source is not available or does
-    not parse."""
+    not parse. Cached."""
     try:
         return ast.parse("".join(linecache.getlines(filename)))
     except SyntaxError:
@@ -41,7 +41,7 @@ def _parse_file(filename: str) -> ast.Module:
 @functools.cache
 def _condition_lines(filename: str) -> dict[int, int]:
     """Return, by the line of a `raise` that begins the body of an `if`, the first line of that
-    `if`."""
+    `if`. Cached."""
     conditions = (node for node in ast.walk(_parse_file(filename)) if isinstance(node, ast.If))
     return {
         node.body[0].lineno: node.lineno
@@ -53,7 +53,7 @@ def _condition_lines(filename: str) -> dict[int, int]:
 @functools.cache
 def _extents(filename: str) -> dict[int, tuple[int, int]]:
     """Return by line number the first and last line of the innermost statement there; a compound
-    statement ends before its body. Lines without a statement are left out."""
+    statement ends before its body. Lines without a statement are left out. Cached."""
     extent_by_line: dict[int, tuple[int, int]] = {}
     for node in ast.walk(_parse_file(filename)):  # inner statements come after outer ones
         if isinstance(node, ast.stmt):

@@ -15,8 +15,8 @@ from regraft.verification.child.drivers.field_tables import HEADS, HIDDEN, Names
 
 Dimensions = tuple[str | int, ...]
 
-# A pattern for the names of parameters, the kind of the value (see `slots.Slot`) and its shape; the
-# first pattern that is found in the name decides.
+# A pattern for the names of parameters, the kind of the value (see `argument_slots.Slot`) and its
+# shape; the first pattern that is found in the name decides.
 INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     # masks of heads, and rows and columns of the patches of each image
     (r"head_mask$", "ones", ("layers", "heads")),

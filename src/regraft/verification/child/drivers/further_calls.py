@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.checks.arguments import signature_of
-from regraft.verification.child.drivers import input_repairs, inputs
+from regraft.verification.child.checks.argument_variants import signature_of
+from regraft.verification.child.drivers import input_guesses, input_repairs
+from regraft.verification.child.drivers.argument_slots import Spec, make_call
 from regraft.verification.child.drivers.field_tables import RESULT_TYPE_FLAG
 from regraft.verification.child.drivers.forward_inputs import (
     CACHE_FLAG,
@@ -23,8 +24,7 @@ from regraft.verification.child.drivers.forward_inputs import (
     REQUESTS,
     SIDE_PREFIX,
 )
-from regraft.verification.child.drivers.inputs import AcceptedInputs, Calls
-from regraft.verification.child.drivers.slots import Spec, make_call
+from regraft.verification.child.drivers.input_guesses import AcceptedInputs, Calls
 
 # Pairs of (batch, length) for code that runs for long inputs only; the length is no more than a
 # shrunk model has positions.
@@ -39,11 +39,11 @@ def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) 
     Calls with optional inputs were accepted at all sizes, and calls with flags in the first call of
     seed 0, in the model's present mode. Calls without masks and calls that continue from a cache
     were not run: the original may refuse them. `width` is that of a layer, as for
-    `inputs.find_accepted`, and 0 for a model. Raises LookupError where a required parameter cannot
-    be guessed. Where training is tried, the model is left in evaluation mode.
+    `input_guesses.find_accepted`, and 0 for a model. Raises LookupError where a required parameter
+    cannot be guessed. Where training is tried, the model is left in evaluation mode.
     """
     parameter_names = set(signature_of(model).parameters)
-    slots = inputs.guess_slots(model, width > 0, width)
+    slots = input_guesses.guess_slots(model, width > 0, width)
     optional = {name: slot for name, slot in slots.items() if name not in accepted.spec}
     with_optional_input: list[Calls] = []
     for name, slot in optional.items():
@@ -75,7 +75,7 @@ def _is_mentioned(text: str, name: str) -> bool:
 def _accepted_calls(model: Any, spec: Spec) -> Iterator[Calls]:
     """Yield the function that makes the calls of a specification; nothing where the model does not
     accept it."""
-    accepted = inputs.accepted_or_failed(model, spec)
+    accepted = input_guesses.accepted_or_failed(model, spec)
     if isinstance(accepted, AcceptedInputs):
         yield accepted.calls(model)
 
@@ -90,7 +90,7 @@ def longer_calls(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
     lengths = [dim for slot in accepted.spec.values() for dim in slot.dims if dim.of == "length"]
     # samples of sound, many for each unit of length, are long already
     are_tokens = bool(lengths) and all(dim.factor == 1 for dim in lengths)
-    if are_tokens and all(inputs.is_accepted(model, call) for call in calls(0)):
+    if are_tokens and all(input_guesses.is_accepted(model, call) for call in calls(0)):
         yield calls
 
 
@@ -114,12 +114,12 @@ def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) 
         if name not in parameter_names:
             continue
         flagged_calls = _with_keywords(calls, {name: value})
-        error = inputs.run_error(model, flagged_calls(0)[0])
+        error = input_guesses.run_error(model, flagged_calls(0)[0])
         words = set(re.findall(r"\w+", str(error))) & parameter_names - {name}
         related_flags = {flag: flag_value for flag, flag_value in all_choices if flag in words}
         if error is not None and related_flags:  # it names flags that go with this one
             flagged_calls = _with_keywords(calls, {name: value, **related_flags})
-            error = inputs.run_error(model, flagged_calls(0)[0])
+            error = input_guesses.run_error(model, flagged_calls(0)[0])
         if error is None:
             yield flagged_calls
 
@@ -137,7 +137,7 @@ def _is_flag(parameter: inspect.Parameter) -> bool:
     """Return whether a parameter's default is a boolean, or is None for a parameter annotated as a
     boolean, whose value then comes from the configuration."""
     return isinstance(parameter.default, bool) or (
-        parameter.default is None and inputs.annotation(parameter) == "bool"
+        parameter.default is None and input_guesses.annotation(parameter) == "bool"
     )
 
 

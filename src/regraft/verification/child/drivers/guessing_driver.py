@@ -13,33 +13,16 @@ from typing import Any, ClassVar, TypeGuard
 
 from torch import nn
 
-from regraft.verification.changes import Change
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
     further_calls,
+    input_guesses,
     input_repairs,
-    inputs,
     parts_driver,
     source_hints,
 )
-from regraft.verification.child.drivers.builders import Builder, builders
-from regraft.verification.child.drivers.config_trials import raising_statements
-from regraft.verification.child.drivers.configuration_objects import (
-    fields_of,
-    has_own_fields,
-    is_config,
-    with_fields,
-)
-from regraft.verification.child.drivers.constructors import (
-    Guess,
-    guesses,
-    shrink_values,
-    takes_config,
-)
-from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
-from regraft.verification.child.drivers.instance_variations import FileFacts, variation_subjects
-from regraft.verification.child.drivers.instances import (
+from regraft.verification.child.drivers.class_instances import (
     Failure,
     Instance,
     builder_of,
@@ -48,9 +31,26 @@ from regraft.verification.child.drivers.instances import (
     subject_of,
     try_values,
 )
+from regraft.verification.child.drivers.config_trials import raising_statements
+from regraft.verification.child.drivers.configuration_objects import (
+    fields_of,
+    has_own_fields,
+    is_config,
+    with_fields,
+)
+from regraft.verification.child.drivers.constructor_guesses import (
+    Guess,
+    guesses,
+    shrink_values,
+    takes_config,
+)
+from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
+from regraft.verification.child.drivers.instance_variations import FileFacts, variation_subjects
+from regraft.verification.child.drivers.model_builders import Builder, builders
 from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.session import Session, build_seeded
+from regraft.verification.definition_changes import Change
 
 CONTAINERS = 2  # the most classes that are tried because they contain several definitions
 CALLERS = 4  # the most classes that are tried for a definition that they use
@@ -463,8 +463,8 @@ def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
     model = build(session.original)
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            accepted = inputs.find_accepted(model, inner=True)
-    except (inputs.NoInputs, LookupError) as error:
+            accepted = input_guesses.find_accepted(model, inner=True)
+    except (input_guesses.NoInputs, LookupError) as error:
         session.ledger.skip(f"{name} (inference): {error}")
         return
     subject = Subject(

@@ -12,13 +12,13 @@ from typing import Any
 from regraft.verification.child.drivers import (
     config_trials,
     config_variations,
-    inputs,
+    input_guesses,
     parts_driver,
     source_hints,
 )
+from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.config_trials import Trial, build_function
 from regraft.verification.child.drivers.driver_protocol import Subject
-from regraft.verification.child.drivers.slots import Spec
 from regraft.verification.child.drivers.subject_reach import class_names_in
 from regraft.verification.child.session import Session
 
@@ -46,8 +46,8 @@ class Candidate:
     config: Any
     values: Mapping[str, Any]
     attention: str
-    accepted: inputs.AcceptedInputs
-    calls: inputs.Calls
+    accepted: input_guesses.AcceptedInputs
+    calls: input_guesses.Calls
     used: frozenset[str]
     size: int
 

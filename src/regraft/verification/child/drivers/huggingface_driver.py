@@ -16,7 +16,6 @@ from torch import nn
 from regraft.verification.child.drivers import config_trials, parts_driver, source_hints
 from regraft.verification.child.drivers.config_trials import Trial
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
-from regraft.verification.child.drivers.exploration import SEARCH_SECONDS, explore, overrides_of
 from regraft.verification.child.drivers.huggingface_candidates import (
     Candidate,
     candidate_of,
@@ -26,6 +25,11 @@ from regraft.verification.child.drivers.huggingface_candidates import (
     whole_model_of,
 )
 from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
+from regraft.verification.child.drivers.variation_search import (
+    SEARCH_SECONDS,
+    explore,
+    overrides_of,
+)
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.session import Session
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from regraft.verification.child.drivers import source_hints
-from regraft.verification.child.drivers.attempts import Attempt
+from regraft.verification.child.drivers.argument_slots import Dim, Slot, Spec, with_places
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.field_tables import (
     PLACEHOLDER_ENDS,
@@ -26,7 +26,7 @@ from regraft.verification.child.drivers.field_tables import (
 )
 from regraft.verification.child.drivers.forward_inputs import TOKEN_TYPE_INPUTS, TOKENS_INPUT
 from regraft.verification.child.drivers.guessed_values import value_for
-from regraft.verification.child.drivers.slots import Dim, Slot, Spec, with_places
+from regraft.verification.child.drivers.model_attempts import Attempt
 
 LARGEST = 4096  # the largest dimension, or number of tokens, that an error can demand of an input
 STEPS = 2  # a whole number in the place of a tensor
@@ -227,7 +227,7 @@ def give_optional_of_width(problem: InputProblem, match: re.Match[str]) -> Itera
 
 def _absent_in_statements(problem: InputProblem) -> Iterator[str]:
     """Yield the names of the absent parameters in the statements that the error came through,
-    innermost first; a name may come several times."""
+    innermost first; a name may come several times. Nothing is yielded without an error."""
     if problem.failed.error is None:
         return
     absent = problem.absent

@@ -18,17 +18,17 @@ from typing import Any
 
 from regraft.verification.child.drivers import described_shapes, shape_fixers
 from regraft.verification.child.drivers import input_fixers as fixers
-from regraft.verification.child.drivers.attempts import (
+from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Spec
+from regraft.verification.child.drivers.configuration_objects import config_of
+from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
+from regraft.verification.child.drivers.model_attempts import (
     ATTRIBUTE_ERROR,
     SIZE,
     TYPE_ERROR,
     Attempt,
     attempt,
 )
-from regraft.verification.child.drivers.configuration_objects import config_of
-from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.drivers.repair_table import ANY_ERROR, Repair, changes
-from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Spec
 
 RUNS = 120  # the most runs of a model in one search
 SECONDS = 6.0  # of CPU time, for one search

@@ -11,16 +11,16 @@ from typing import Any
 from regraft.verification.child.drivers import (
     config_variations,
     further_calls,
-    inputs,
+    input_guesses,
     source_hints,
 )
+from regraft.verification.child.drivers.class_instances import Instance, subject_of, try_values
 from regraft.verification.child.drivers.configuration_objects import (
     fields_of,
     is_config,
     with_fields,
 )
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
-from regraft.verification.child.drivers.instances import Instance, subject_of, try_values
 from regraft.verification.child.drivers.module_flags import inverted_flags
 from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
@@ -45,7 +45,8 @@ class FileFacts:
 
 def variation_subjects(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Subject]:
     """Yield variations of an instance that reach lines which have not run yet, and variations of
-    these in turn, for `SECONDS`; those without a changed flag as light subjects."""
+    these in turn, for `SECONDS` and until all lines have run; those without a changed flag as light
+    subjects."""
     if session.is_covered():
         return
     deadline = time.process_time() + SECONDS
@@ -76,7 +77,7 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
         if name not in instance.flags:
             yield replace(instance, flags={**instance.flags, name: value})
     call_variants = further_calls.more_calls(
-        model, instance.accepted, facts.hints.text, inputs.width_of(model)
+        model, instance.accepted, facts.hints.text, input_guesses.width_of(model)
     )
     for calls in yield_until_error(
         call_variants, session.ledger, f"{instance.name} with other inputs"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.drivers.slots import Dim, Sizes, make_call, slot_for
+from regraft.verification.child.drivers.argument_slots import Dim, Sizes, make_call, slot_for
 
 OBJECTS = 2  # in each image
 # Returns the keywords with the labels for a call of a model at (batch, length) with a seed.
@@ -99,8 +99,8 @@ def _mask_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[
     }
 
 
-# The function that makes the labels of a kind; `inputs.find_accepted` takes the first kind that a
-# model accepts.
+# The function that makes the labels of a kind; `input_guesses.find_accepted` takes the first kind
+# that a model accepts.
 KINDS: dict[str, _Maker] = {
     "tokens": lambda call, model, size, seed: {"labels": _token_labels(call, model, size, seed)},
     "classes": lambda _, model, size, seed: {"labels": _row_labels(model, size, seed)},

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from regraft.verification.changes import Change
-from regraft.verification.child.drivers import further_calls, inputs
+from regraft.verification.child.drivers import further_calls, input_guesses
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
+from regraft.verification.definition_changes import Change
 
 MODELS = 3  # the most models that are tried for each method
 SECONDS = 5.0  # of CPU time, for the search for the inputs of a method of one model
@@ -151,16 +151,16 @@ def _method_subjects(
     method = Method(model.get_submodule(path), name)
     try:
         with session.ledger.step("original", "", f"look for inputs of {description}"):
-            accepted = inputs.find_accepted(
-                method, inner=bool(path), width=inputs.width_of(method), seconds=SECONDS
+            accepted = input_guesses.find_accepted(
+                method, inner=bool(path), width=input_guesses.width_of(method), seconds=SECONDS
             )
-    except (inputs.NoInputs, LookupError) as error:
+    except (input_guesses.NoInputs, LookupError) as error:
         session.ledger.skip(f"{description} (methods): {error}")
         return
     first_subject = _subject(owner, path, name, description, accepted.calls(method))
     if measure_reach(first_subject, session).is_worth_comparing:
         yield first_subject
-    for calls in further_calls.more_calls(method, accepted, text, inputs.width_of(method)):
+    for calls in further_calls.more_calls(method, accepted, text, input_guesses.width_of(method)):
         variant = replace(first_subject, calls=calls, light=True)
         if session.is_covered():
             return
@@ -169,7 +169,7 @@ def _method_subjects(
 
 
 def _subject(
-    owner: Subject, path: str, name: str, description: str, calls: inputs.Calls
+    owner: Subject, path: str, name: str, description: str, calls: input_guesses.Calls
 ) -> Subject:
     """Return, as a subject with some calls, the method `name` of the submodule at `path` in the
     model of `owner`."""

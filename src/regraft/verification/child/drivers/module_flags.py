@@ -107,7 +107,7 @@ class Flagged(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def signed(self) -> Any:
-        """The function whose signature `forward` has."""
+        """Return the function whose signature `forward` has."""
         return getattr(self.model, "signed", self.model.forward)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -20,14 +20,14 @@ from torch import nn
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
-from regraft.verification.child.drivers import inputs
+from regraft.verification.child.drivers import input_guesses
+from regraft.verification.child.drivers.argument_slots import Spec, make_call
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
-from regraft.verification.child.drivers.slots import Spec, make_call
 from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 # The (batch, length) at which models are run for the calls of their parts. The last is the size of
-# the search for inputs (`attempts.SIZE`): a model may run at no other.
+# the search for inputs (`model_attempts.SIZE`): a model may run at no other.
 SIZES = ((3, 8), (1, 5), (3, 7))
 CALLS = 2  # the most calls of a part, and the most parts of a class that are recorded in a run
 SECONDS = 3.0  # of CPU time, for the search for the inputs of one part
@@ -102,7 +102,7 @@ def parts_of_variations(models: Iterable[WholeModel], session: Session) -> Itera
 
 def borrow_calls(
     model: WholeModel, names: Collection[str], session: Session
-) -> Iterator[tuple[Any, inputs.Calls]]:
+) -> Iterator[tuple[Any, input_guesses.Calls]]:
     """Yield the first part of each of the named classes that a model calls, with the function that
     makes the calls that the part gets; classes that the model does not call are left out.
 
@@ -131,7 +131,7 @@ def _useful_subjects(candidates: Iterable[_Part], session: Session) -> Iterator[
             yield subject
 
 
-def _subject(model: WholeModel, path: str, calls: inputs.Calls) -> Subject:
+def _subject(model: WholeModel, path: str, calls: input_guesses.Calls) -> Subject:
     """Return the part of a model at `path`, with some calls, as a subject."""
 
     def build(module: ModuleType) -> Any:
@@ -172,7 +172,7 @@ class _BuiltModel:
             if calls is not None:
                 yield self.model.get_submodule(path), _subject(self.source, path, calls)
 
-    def calls_of(self, path: str) -> inputs.Calls | None:
+    def calls_of(self, path: str) -> input_guesses.Calls | None:
         """Return a function that makes, from a seed, the first calls that the part at `path` gets
         at the first `CALLS` of the sizes at which it runs alone in both modes; None where there is
         no such size."""
@@ -294,8 +294,8 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
                 with session.ledger.step(
                     "original", "", f"look for inputs of {path} of {source.name}"
                 ):
-                    accepted = inputs.find_accepted(
-                        part, inner=True, width=inputs.width_of(part), seconds=SECONDS
+                    accepted = input_guesses.find_accepted(
+                        part, inner=True, width=input_guesses.width_of(part), seconds=SECONDS
                     )
             except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded, the next part is tried
                 session.ledger.skip(

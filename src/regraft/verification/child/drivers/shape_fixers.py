@@ -2,7 +2,7 @@
 message, other ranks, other lengths.
 
 Each function that takes a problem is the fixer of a row of `input_repairs`, as in `input_fixers`.
-Numbers in a message are sizes at (batch, length) = `attempts.SIZE`, the size of the search.
+Numbers in a message are sizes at (batch, length) = `model_attempts.SIZE`, the size of the search.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from regraft.verification.child.drivers import described_shapes
-from regraft.verification.child.drivers.attempts import SIZE
+from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot, Spec
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.field_tables import HEADS
 from regraft.verification.child.drivers.forward_inputs import FIXED_SHAPE_KINDS, POSITION_KINDS
@@ -24,7 +24,7 @@ from regraft.verification.child.drivers.input_fixers import (
     with_changed_dims,
     with_changed_slot,
 )
-from regraft.verification.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec
+from regraft.verification.child.drivers.model_attempts import SIZE
 
 Dims = tuple[Dim, ...]
 SHAPE = r"[(\[]((?:\d+,? ?)+)[)\]]"  # a shape in numbers
@@ -56,7 +56,8 @@ def take_named_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with as many elements as a shape has that the error names together with another
-    number of elements: one dimension is changed in an input that has that other number."""
+    number of elements: one dimension is changed in an input that has that other number. Nothing is
+    yielded for a shape without elements."""
     wanted_count, element_count = math.prod(map(int, match[1].split(","))), int(match[2])
     if not wanted_count:
         return

@@ -120,7 +120,8 @@ def match_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
 def adjust_part_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
     """Yield the configuration with one size changed by the difference of the two that had to be
     equal: a layer may take a concatenation, and the field be the size of one of its parts. Results
-    that are not positive or exceed `WIDEST` are left out."""
+    that are not positive or exceed `WIDEST` are left out; nothing is yielded where the error names
+    no two sizes."""
     small, unlike = problem.small, problem.mismatched_sizes
     if unlike is None:
         return
@@ -232,7 +233,8 @@ def enlarge_divided_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[
 
 def enlarge_to_multiples(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
     """Yield the configuration with one integer multiplied by what the first number of the error
-    lacks to be divisible by the second; numbers below `_SMALLEST_DIVIDED` and vocabularies stay."""
+    lacks to be divisible by the second; numbers below `_SMALLEST_DIVIDED` and vocabularies stay.
+    Nothing is yielded where either number is 0."""
     size, divisor = int(match[1]), int(match[2])
     if not size or not divisor:
         return

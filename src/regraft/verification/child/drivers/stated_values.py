@@ -103,7 +103,7 @@ def statements_in(path: Path) -> tuple[Statement, ...]:
 @functools.cache
 def text_of(path: Path) -> str:
     """Return the text of a file; "" where it cannot be read as UTF-8 or has more than `_MOST_BYTES`
-    bytes."""
+    bytes. Cached."""
     try:
         return path.read_text(encoding="utf-8") if path.stat().st_size <= _MOST_BYTES else ""
     except (OSError, UnicodeDecodeError):
@@ -113,7 +113,7 @@ def text_of(path: Path) -> str:
 @functools.cache
 def _statements_of(text: str) -> tuple[Statement, ...]:
     """Return the values that a Python text states: its constants, then those of calls and classes,
-    then all options of parsers together; () where it does not parse."""
+    then all options of parsers together; () where it does not parse. Cached."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

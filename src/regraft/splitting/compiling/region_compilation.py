@@ -1,0 +1,112 @@
+"""Compilation of regions: one that the compiler cannot take becomes an eager island, which torch
+runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regraft.splitting.compiling.artifacts import Artifacts, digest
+from regraft.splitting.compiling.compilers import Compiler
+from regraft.splitting.compiling.region_comparison import (
+    Uncompilable,
+    compare_values,
+    first_line,
+    trace_program,
+)
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.program.residual import Region
+from regraft.splitting.program.statements import write_statement
+from regraft.splitting.sampling.branch_exploration import RegionModule, common_sizes
+
+
+def compile_region(
+    region: Region, module: RegionModule, artifacts: Artifacts, compiler: Compiler
+) -> dict[str, Any]:
+    """Compile a region, write its files and return its entry in the manifest, with the types and
+    shapes of its inputs and outputs.
+
+    A region that the compiler cannot take is exported for torch to run; its entry has "reason".
+    Raises Unsplittable for a region without samples, or that torch.export cannot take either.
+    """
+    if not region.samples:
+        raise Unsplittable(
+            *region.place, f"no example leads to region {region.number}: {region_text(region)}"
+        )
+    try:
+        entry = compiler.compile(region, module, artifacts)
+    except Uncompilable as problem:
+        entry = export_island(region, module, artifacts.directory, str(problem))
+    return {**entry, **signature(region, module)}
+
+
+def signature(region: Region, module: RegionModule) -> dict[str, Any]:
+    """Return a dictionary of "inputs" and "outputs": the name, type and shape of each, as the
+    region's samples show them; a size that differs between the samples is None.
+
+    Raises Unsplittable where sizes decide how many dimensions there are.
+    """
+    with torch.no_grad():
+        results_of_samples = [
+            tuple(torch.as_tensor(result) for result in module(*sample))
+            for sample in region.samples
+        ]
+    descriptions: dict[str, Any] = {}
+    for kind, names, samples in (
+        ("inputs", region.inputs, region.samples),
+        ("outputs", region.outputs, results_of_samples),
+    ):
+        if any(
+            len({tensor.ndim for tensor in tensors}) > 1 for tensors in zip(*samples, strict=True)
+        ):
+            raise Unsplittable(
+                *region.place, f"{region_text(region)}: sizes decide how many dimensions there are"
+            )
+        descriptions[kind] = [
+            {
+                "name": key,
+                "type": str(first.dtype).removeprefix("torch."),
+                "shape": common_sizes([tensor.shape for tensor in tensors]),
+            }
+            for key, first, tensors in zip(
+                names, samples[0], zip(*samples, strict=True), strict=True
+            )
+        ]
+    return descriptions
+
+
+def export_island(
+    region: Region, module: RegionModule, directory: Path, reason: str
+) -> dict[str, Any]:
+    """Write the region to `directory` as an archive of torch.export, which the host runs with
+    torch, and return its entry in the manifest.
+
+    reason: why the compiler cannot take the region; the entry has it. Raises Unsplittable where
+    torch.export cannot take it either, or gives other results.
+    """
+    file = f"island_{region.number}.pt2"
+    try:
+        exported = trace_program(region, module)
+        network = exported.module()
+        compare_values(region, module, lambda sample: list(network(*sample)), "torch.export")
+        torch.export.save(exported, directory / file)
+    except Exception as problem:
+        raise Unsplittable(
+            *region.place,
+            f"{region_text(region)}: {reason}; torch.export cannot take it either:"
+            f" {first_line(problem)}",
+        ) from problem
+    used = list(range(len(region.inputs)))
+    return {
+        "file": file,
+        "used": used,
+        "sha256": digest((directory / file).read_bytes()),
+        "reason": f"{region.place[0]}:{region.place[1]}: {reason}",
+    }
+
+
+def region_text(region: Region) -> str:
+    """Return the region's statements as one line of Python for messages, cut to 200 characters."""
+    return "; ".join(map(write_statement, region.statements))[:200]

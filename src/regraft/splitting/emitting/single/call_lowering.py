@@ -1,0 +1,198 @@
+"""Calls in the host's expressions: builtins, NumPy's functions on lists, and methods."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+from regraft.splitting.emitting.single import number_arithmetic
+from regraft.splitting.emitting.single.element_lowering import Elements, changed_items
+from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.graph_values import (
+    UNDEFINED,
+    Const,
+    Items,
+    Names,
+    NestedList,
+    Range,
+    Sequence,
+    Tensor,
+    Value,
+    describe_value,
+    number_kind,
+    substitute,
+)
+from regraft.splitting.emitting.single.path_types import (
+    Inexpressible,
+    add_sequence,
+    is_list,
+    sequence_type,
+)
+
+# builtins of a number, and those of elements that are known one by one
+NUMBER_FUNCTIONS = {
+    "abs": number_arithmetic.absolute_value,
+    "round": number_arithmetic.round_number,
+}
+ITEM_FUNCTIONS = frozenset({"sum", "min", "max", "list", "tuple"})
+
+
+class Calls(Elements):
+    """Evaluates calls: adds nodes to `graph`, and reads and changes `names`, the values of the
+    host's names; raises Inexpressible for calls that no node can express."""
+
+    def __init__(self, graph: Graph, names: Names) -> None:
+        super().__init__(graph)
+        self.names = names
+
+    def evaluate(self, node: ast.expr) -> Value:
+        """Return the value of an expression; `Expressions` implements it."""
+        raise NotImplementedError
+
+    def evaluate_call(self, node: ast.Call) -> Value:
+        """Return the value of a call of `numpy.concatenate` or `numpy.stack`, a method, a class
+        with named fields or a builtin; raise Inexpressible for other calls."""
+        value = None
+        match node:
+            case ast.Call(
+                ast.Attribute(ast.Name("numpy"), "concatenate" | "stack" as function),
+                [arrays],
+                [] | [ast.keyword("axis")] as keywords,
+            ):
+                axis = self.evaluate(keywords[0].value) if keywords else Const(0)
+                value = self.concatenate(self.evaluate(arrays), axis, function == "stack")
+            case ast.Call(ast.Attribute(ast.Name("numpy" | "math"))):
+                pass
+            case ast.Call(ast.Attribute(base, method), args, []):
+                value = self.call_method(method, self.evaluate(base), self.evaluate_all(args))
+            case ast.Call(ast.Name(class_name), [], [_, *_] as fields):
+                values = self.evaluate_all([field.value for field in fields])
+                value = Items(class_name, tuple(values), tuple(field.arg for field in fields))
+            case ast.Call(ast.Name(function), args, []) if self.is_builtin(function):
+                value = self.evaluate_builtin(function, self.evaluate_all(args))
+        if value is None:
+            raise Inexpressible(f"the call {ast.unparse(node)}")
+        return value
+
+    def evaluate_all(self, nodes: list[ast.expr]) -> list[Value]:
+        """Return the values of expressions."""
+        return [self.evaluate(node) for node in nodes]
+
+    def is_builtin(self, function_name: str) -> bool:
+        """Return whether a name means a builtin of Python: one that no variable of the host
+        hides."""
+        is_variable = self.names.get(function_name, UNDEFINED) is not UNDEFINED
+        return not is_variable and hasattr(builtins, function_name)
+
+    def evaluate_builtin(self, function_name: str, args: list[Value]) -> Value:
+        """Return what a builtin of Python, such as `range` or `max`, gives for arguments
+        (`call_builtin`); raise Inexpressible for a call that no node can express."""
+        value = self.call_builtin(function_name, args)
+        if value is None:
+            described_args = ", ".join(map(describe_value, args)) or "nothing"
+            raise Inexpressible(f"{function_name}() of {described_args}")
+        return value
+
+    def call_builtin(self, function_name: str, args: list[Value]) -> Value | None:
+        """Return what a builtin of Python (`range`, `min`, `max`, `int`, `float`, `bool`, `len`,
+        `abs`, `round`, `sum`, `list`, `tuple`) gives for arguments; None where no node can express
+        the call."""
+        if function_name == "range":
+            return self.call_range(args)
+        if function_name in ("min", "max") and len(args) >= 2:
+            best = args[0]
+            for arg in args[1:]:
+                best = number_arithmetic.min_or_max(self.graph, function_name, best, arg)
+            return best
+        if len(args) != 1:
+            return None
+        (value,) = args
+        if function_name in ("int", "float", "bool"):
+            return self.convert(function_name, value)
+        if function_name == "len":
+            return self.length(value)
+        if function_name in NUMBER_FUNCTIONS and number_kind(value):
+            return NUMBER_FUNCTIONS[function_name](self.graph, value)
+        if function_name in ITEM_FUNCTIONS and isinstance(value, Items) and value.kind != "dict":
+            return self.call_on_items(function_name, value)
+        return None
+
+    def convert(self, kind: str, value: Value) -> Value:
+        """Return `int(value)`, `float(value)` or `bool(value)`, as `kind` says: of a number, of the
+        one element of a tensor, and for "bool" also of a list by its length."""
+        if isinstance(value, Tensor):
+            value = self.item_of(value)
+        elif kind == "bool" and isinstance(value, (Items, Sequence, NestedList)):
+            value = self.length(value)
+        return number_arithmetic.convert_number(self.graph, kind, value)
+
+    def call_on_items(self, function_name: str, value: Items) -> Value | None:
+        """Return `list`, `tuple`, `sum`, `min` or `max` of elements that are known one by one; None
+        for `min` and `max` of fewer than two."""
+        if function_name in ("list", "tuple"):
+            return Items(function_name, value.values)
+        if function_name != "sum":
+            return (
+                self.call_builtin(function_name, list(value.values))
+                if len(value.values) > 1
+                else None
+            )
+        total: Value = Const(0)
+        for element in value.values:
+            total = number_arithmetic.arithmetic(self.graph, "+", total, element)
+        return total
+
+    def call_range(self, args: list[Value]) -> Value | None:
+        """Return `range(*args)`, or None unless all arguments are ints and the step is a constant
+        other than 0."""
+        parts = [Const(0), *args] if len(args) == 1 else args
+        step = parts[2] if len(parts) == 3 else Const(1)
+        kinds = {number_kind(part) for part in parts}
+        if kinds != {"int"} or not isinstance(step, Const) or not step.value:
+            return None
+        return Range(parts[0], parts[1], step.value)
+
+    def concatenate(self, arrays: Value, axis: Value, stack: bool) -> Value | None:
+        """Return a list of arrays as one array, along the axis `axis` that they have, or along a
+        new one with `stack`. None for an axis that is no constant, and for a value that is no list
+        of arrays."""
+        if not isinstance(axis, Const) or not is_list(arrays):
+            return None
+        template = sequence_type([arrays])
+        assert isinstance(template, Sequence)
+        if not isinstance(template.element, Tensor):
+            return None
+        rank = (
+            template.element.rank
+            if template.element.rank is None
+            else template.element.rank + stack
+        )
+        name = add_sequence(self.graph, arrays, template)
+        self.graph.may_fail = True
+        return Tensor(
+            self.graph.add("ConcatFromSequence", name, axis=axis.value, new_axis=int(stack)),
+            template.element.dtype,
+            rank,
+        )
+
+    def call_method(self, method: str, base: Value, args: list[Value]) -> Value | None:
+        """Return what `item` or `tolist` of a tensor gives, or `append`, `extend` or `pop` of a
+        list, which is then changed under all its names; None for other methods and values."""
+        if method == "item" and isinstance(base, Tensor) and not args:
+            return self.item_of(base)
+        if method == "tolist" and isinstance(base, Tensor) and not args:
+            return self.tolist(base)
+        if method in ("append", "extend", "pop") and is_list(base):
+            return self.mutate_list(method, base, args)
+        return None
+
+    def mutate_list(self, function_name: str, base: Value, args: list[Value]) -> Value:
+        """Apply `append`, `extend` or `pop` to the list `base`; return what the call gives. In
+        `names` every value that is this list, or contains it, becomes the changed one."""
+        if isinstance(base, Items) and (function_name != "pop" or not args):
+            result, new_list = changed_items(function_name, base, args)
+        else:
+            result, new_list = self.changed_sequence(function_name, base, args)
+        for key, value in self.names.items():
+            self.names[key] = substitute(value, base, new_list)
+        return result

@@ -1,0 +1,122 @@
+"""Find the numbers in changed code, which are sizes and values at which its behaviour may
+change."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from regraft.verification.child.checks.code_replacement import syntax_tree
+from regraft.verification.definition_changes import Change
+
+_LIMIT = 8  # the most constants of one kind
+_FOLDERS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda x, y: x + y,
+    ast.Sub: lambda x, y: x - y,
+    ast.Mult: lambda x, y: x * y,
+    ast.Div: lambda x, y: x / y,
+    ast.FloorDiv: lambda x, y: x // y,
+    ast.LShift: lambda x, y: x << y,
+    ast.Pow: lambda x, y: x**y,
+}
+_LARGEST = 1 << 20  # the largest operand of an expression that is evaluated
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Numbers of changed lines.
+
+    `sizes` are integers that may be sizes, `counts` larger ones that may be numbers of elements,
+    `values` all numbers.
+    """
+
+    sizes: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+
+
+def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
+    """Return the constants in the changed lines of versions of a definition, in order and without
+    duplicates, values of module variables included.
+
+    At most `_LIMIT` are sizes, whole numbers from 3 to 8192, and at most `_LIMIT` are values, up to
+    a million in size; only the first larger whole number, up to `_LARGEST`, is a count.
+    """
+    numbers: dict[float, None] = {}
+    for change, module in versions:
+        for node in changed_nodes(change, module):
+            number = _number(node, module)
+            if number is not None:
+                numbers[number] = None
+    sizes = [int(number) for number in numbers if number == int(number) and 2 < number <= 8192]
+    values = [number for number in numbers if abs(number) <= 1e6]
+    counts = [
+        int(number) for number in numbers if number == int(number) and 8192 < number <= _LARGEST
+    ]
+    return Constants(tuple(sizes[:_LIMIT]), tuple(values[:_LIMIT]), tuple(counts[:1]))
+
+
+def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
+    """Yield the expressions, nested ones included, that begin in the changed lines of a
+    definition."""
+    nodes = _nodes_in_changed_lines(change, module)
+    yield from (node for node in nodes if isinstance(node, ast.expr))
+
+
+def read_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
+    """Yield the expressions that begin in the changed lines of a definition and whose value is
+    read: not the targets of assignments, but for those that an operation changes (`n += 1`)."""
+    for node in _nodes_in_changed_lines(change, module):
+        if isinstance(node, ast.AugAssign):
+            yield node.target
+        elif isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            yield node
+
+
+def changed_tests(change: Change, module: ModuleType) -> Iterator[ast.expr]:
+    """Yield the tests of the `if` statements and expressions that begin in the changed lines of a
+    definition."""
+    nodes = _nodes_in_changed_lines(change, module)
+    yield from (node.test for node in nodes if isinstance(node, ast.If | ast.IfExp))
+
+
+def _nodes_in_changed_lines(change: Change, module: ModuleType) -> Iterator[ast.expr | ast.stmt]:
+    """Yield the expressions and statements that begin in the changed lines of a definition."""
+    for node in ast.walk(syntax_tree(str(module.__file__))):
+        if isinstance(node, ast.expr | ast.stmt) and any(
+            start <= node.lineno <= end for start, end in change.statements
+        ):
+            yield node
+
+
+def _number(node: ast.expr, module: ModuleType) -> float | None:
+    """Return the finite number that an expression of constants and module variables stands for;
+    None for other expressions, for booleans, and where an operand is larger than `_LARGEST`."""
+    value: Any = None
+    match node:
+        case ast.Constant(value=value):
+            pass
+        case ast.Name(id=name):
+            value = vars(module).get(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            negated = _number(operand, module)
+            value = None if negated is None else -negated
+        case ast.BinOp(first, op, second) if type(op) in _FOLDERS:
+            operands = _number(first, module), _number(second, module)
+            if None not in operands and all(abs(number or 0) <= _LARGEST for number in operands):
+                value = _evaluate(op, *operands)
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_real and math.isfinite(value) else None
+
+
+def _evaluate(op: ast.operator, first: Any, second: Any) -> Any:
+    """Return the result of an operation on two numbers; None where it has none, such as a division
+    by zero."""
+    try:
+        return _FOLDERS[type(op)](first, second)
+    except (ArithmeticError, TypeError, ValueError, MemoryError):
+        return None  # there is no result: a division by zero, a shift by a negative number

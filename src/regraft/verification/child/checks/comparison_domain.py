@@ -1,0 +1,336 @@
+"""Choose the calls beyond the recorded ones on which a definition is compared, by the numbers,
+names and attributes in its changed lines."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
+from regraft.verification.child.checks.argument_variants import (
+    calls_with_dropout_rate,
+    opposite_calls,
+    signature_of,
+    varied_argument_calls,
+)
+from regraft.verification.child.checks.attribute_stores import LateStore
+from regraft.verification.child.checks.attribute_variants import (
+    ATTRIBUTES,
+    attribute_calls,
+    function_calls,
+    read_attributes,
+    record_reads,
+    set_labelled_attribute,
+    tested_attributes,
+)
+from regraft.verification.child.checks.code_constants import (
+    Constants,
+    changed_nodes,
+    changed_tests,
+    constants_of,
+    read_nodes,
+)
+from regraft.verification.child.checks.code_replacement import definition_node
+from regraft.verification.child.checks.condition_kinds import is_predicate
+from regraft.verification.child.checks.late_attributes import (
+    is_mode_or_rate,
+    late_calls,
+    late_stores_of_file,
+)
+from regraft.verification.child.checks.longer_axes import lengthen_axes
+from regraft.verification.child.checks.mask_variants import (
+    added_mask_calls,
+    biased_calls,
+    masked_calls,
+)
+from regraft.verification.child.checks.optional_values import optional_value_calls
+from regraft.verification.child.checks.parameter_variants import (
+    altered_calls,
+    calls_in_other_layouts,
+)
+from regraft.verification.child.checks.size_variants import reranked_calls, resized_calls
+from regraft.verification.child.checks.value_variants import NOT_FINITE, tenth_of, valued_calls
+from regraft.verification.child.session import Session
+from regraft.verification.definition_changes import Change
+from regraft.verification.names_and_scopes import name_of
+
+# Ops that assume finite numbers: their kernels may return other results for NaN and infinity
+# (docs/limits.md).
+_FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
+_HEADS = 2  # the most numbers of heads for which masks are made
+_COMPARED = 4  # the most numbers with which results are made equal
+_OPTIONAL = 3  # the most calls with an optional input of which one axis becomes longer
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The numbers in the changed lines of one definition, and the names and attributes that these
+    lines read.
+
+    `not_finite` are the numbers, with names, that are not finite and are tried: none where the
+    definition calls an op that takes finite numbers only. `late` tells which of the attributes code
+    of either version assigns after construction, `compares` whether changed lines compare. `tested`
+    are the attributes that changed lines read and that tests of branches in them read, too,
+    `read_by_one_version` those that changed lines of one version read, and the other version does
+    not read anywhere.
+    """
+
+    constants: Constants
+    names: frozenset[str]
+    attributes: frozenset[str]
+    not_finite: tuple[tuple[str, float], ...]
+    late: Mapping[str, LateStore]
+    compares: bool = False
+    tested: frozenset[str] = frozenset()
+    read_by_one_version: frozenset[str] = frozenset()
+
+
+def domain_of(definition: str, session: Session) -> Domain:
+    """Return the domain of a definition in both versions, computed once in a session and stored in
+    `session.domains`. That of a name without changes is empty; for changes by rules
+    `read_by_one_version` is."""
+    domain = session.domains.get(definition)
+    if domain is None:
+        versions = [
+            (change, module)
+            for changes, module in (
+                (session.changes, session.changed),
+                (session.original_tracer.changes, session.original),
+            )
+            for change in changes
+            if change.definition == definition
+        ]
+        cls = getattr(session.changed, definition, None)
+        text = inspect.getsource(cls) if isinstance(cls, type) or callable(cls) else ""
+        nodes = [node for pair in versions for node in changed_nodes(*pair)]
+        names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
+        takes_finite = any(f"{name}(" in text for name in _FINITE_OPS)
+        calls, original_calls = (
+            _called_names(versions, module) for module in (session.changed, session.original)
+        )
+        not_finite = () if takes_finite else _not_finite_numbers(calls, original_calls)
+        attributes = read_attributes(nodes)
+        late = _late_stores(versions)
+        compares = any(map(is_predicate, nodes))
+        constants = constants_of(tuple(versions))
+        tests = itertools.chain.from_iterable(itertools.starmap(changed_tests, versions))
+        tested = tested_attributes(nodes, tests)
+        read_by_one_version = (
+            frozenset[str]() if session.by_rules else _read_by_one_version(versions, session)
+        )
+        domain = Domain(
+            constants, names, attributes, not_finite, late, compares, tested, read_by_one_version
+        )
+        session.domains[definition] = domain
+    return domain
+
+
+def late_attributes(session: Session) -> dict[str, frozenset[str]]:
+    """Return, by changed definition, the attributes that its changed lines read and that code
+    assigns after construction, less those of modes and dropout."""
+    definitions = dict.fromkeys(change.definition for change in session.changes)
+    late = {name: domain_of(name, session).late for name in definitions}
+    return {
+        name: frozenset(attribute for attribute in stores if not is_mode_or_rate(attribute))
+        for name, stores in late.items()
+    }
+
+
+def _called_names(versions: list[tuple[Change, ModuleType]], module: ModuleType) -> set[str]:
+    """Return the names of the functions and methods that the changed lines of one version call."""
+    nodes = (
+        node
+        for change, owner in versions
+        if owner is module
+        for node in changed_nodes(change, owner)
+    )
+    return {name_of(node.func) for node in nodes if isinstance(node, ast.Call)}
+
+
+def _not_finite_numbers(
+    calls: Collection[str], original_calls: Collection[str]
+) -> tuple[tuple[str, float], ...]:
+    """Return those of NOT_FINITE, pairs of a name and a number, that are tried, by the names of the
+    functions that the changed lines of both versions call. For infinity PyTorch's GELU gives NaN on
+    CPU, and its softmax more NaN than a quotient of exponentials does (docs/limits.md). Before a
+    GELU, a layer may make infinity of minus infinity, too."""
+    if "gelu" in calls:
+        return tuple(pair for pair in NOT_FINITE if not math.isinf(pair[1]))
+    takes_finite = "softmax" in calls and "exp" in original_calls
+    return tuple(pair for pair in NOT_FINITE if not (pair[1] == math.inf and takes_finite))
+
+
+def _read_by_one_version(
+    versions: list[tuple[Change, ModuleType]], session: Session
+) -> frozenset[str]:
+    """Return the attributes that the changed lines of one version of a definition read, and the
+    other version reads nowhere."""
+    names: set[str] = set()
+    for change, module in versions:
+        other = session.original if module is session.changed else session.changed
+        node = definition_node(other, change.definition)
+        parts = ast.walk(node) if node is not None else ()
+        elsewhere = (
+            part
+            for part in parts
+            if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load)
+        )
+        names |= read_attributes(changed_nodes(change, module)) - read_attributes(elsewhere)
+    return frozenset(names)
+
+
+def _late_stores(versions: list[tuple[Change, ModuleType]]) -> dict[str, LateStore]:
+    """Return by name those of the attributes that the changed lines of a definition read that the
+    file of either version assigns after construction."""
+    attributes = read_attributes(node for pair in versions for node in read_nodes(*pair))
+    stores: dict[str, LateStore] = {}
+    relatives = frozenset(relative.name for change, _ in versions for relative in change.relatives)
+    for change, module in versions:
+        stores.update(late_stores_of_file(module, change.definition, attributes, relatives))
+    return stores
+
+
+def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
+    """Yield calls with other masks, sizes, values, plain arguments, attributes and layouts than a
+    recorded call of a definition, and with other parameters where it has some.
+
+    `target` is the original, which is run to select some of the calls; it may refuse a call
+    nevertheless. Labels and `beyond` say how a call was made.
+    """
+    has_parameters = target.module is not None and any(True for _ in target.module.parameters())
+    names = named_arguments(call, target.callable)
+
+    def accepts(candidate: Call) -> bool:
+        """Return whether the original runs on a call without an error."""
+        return _run(candidate, target).error is None
+
+    yield from masked_calls(call, names)
+    yield from biased_calls(call, names, _head_counts(call, target.module))
+    yield from added_mask_calls(call, names, target.callable)
+    yield from resized_calls(call, domain.constants, features=not has_parameters)
+    yield from lengthen_axes(call, accepts)
+    yield from reranked_calls(call)
+    yield from valued_calls(
+        call, domain.constants, target.module or target.model, not_finite=domain.not_finite
+    )
+    yield from varied_argument_calls(call, target.callable)
+    for varied_call in varied_argument_calls(call, target.callable, domain.names):
+        yield from resized_calls(varied_call, domain.constants, features=not has_parameters)
+    yield from calls_with_dropout_rate(call, target)
+    optional_calls = tuple(optional_value_calls(call, target))
+    yield from optional_calls
+    for optional_call in optional_calls[:_OPTIONAL]:
+        yield from lengthen_axes(optional_call, accepts, 2)
+    yield from attribute_calls(call, target.module, domain.attributes)
+    yield from attribute_calls(tenth_of(call), target.module, domain.attributes)
+    yield from function_calls(call, target.module, domain.tested)
+    yield from _opposite_calls(call, target, domain)
+    yield from late_calls(call, target.module, domain.late, target.scope)
+    yield from _reading_calls(call, target, domain)
+    yield from calls_in_other_layouts(call)
+    if has_parameters:
+        yield from altered_calls(call, _compared_numbers(target.module, domain))
+
+
+def _compared_numbers(module: Any, domain: Domain) -> tuple[float, ...]:
+    """Return at most `_COMPARED` numbers with which changed lines may compare results of a module:
+    their constants and the module's plain attributes; () where they do not compare, or the module
+    has no biases."""
+    has_biases = any(name.endswith("bias") for name, _ in module.named_parameters())
+    if not domain.compares or not has_biases:
+        return ()
+    values = (vars(module).get(name) for name in sorted(domain.attributes))
+    attributes = (float(value) for value in values if type(value) in (int, float))
+    numbers = dict.fromkeys((*attributes, *map(float, domain.constants.values)))
+    return tuple(number for number in numbers if math.isfinite(number))[:_COMPARED]
+
+
+def _reading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
+    """Yield calls with other values of the attributes that changed lines read, but that the
+    original does not read in the recorded call; they are variants of the first other call in which
+    it does. Such an attribute stands where only an optional input, a flag, a size or a value
+    leads."""
+    names = domain.attributes | domain.late.keys()
+    unread = names - _attributes_read(call, target) if target.module is not None else frozenset()
+    for candidate in _leading_calls(call, target, domain) if unread else ():
+        read = unread & _attributes_read(candidate, target)
+        yield from attribute_calls(candidate, target.module, read)
+        late = {name: store for name, store in domain.late.items() if name in read}
+        yield from late_calls(candidate, target.module, late, target.scope)
+        unread -= read
+        if not unread:
+            return
+
+
+def _leading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
+    """Yield calls that may lead to lines which a recorded call does not reach: with optional
+    inputs, other plain arguments, sizes and values."""
+    yield from optional_value_calls(call, target)
+    yield from varied_argument_calls(call, target.callable)
+    yield from resized_calls(call, domain.constants, features=False)
+    yield from valued_calls(call, domain.constants, target.module, not_finite=())
+
+
+def _attributes_read(call: Call, target: Target) -> frozenset[str]:
+    """Return the attributes of the instance itself that the original reads in a call; none where it
+    raises."""
+    with record_reads(target.module) as names:
+        outcome = execute(target, call, Plan(gradients=False))
+    return frozenset(names) if outcome.error is None else frozenset()
+
+
+def _opposite_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
+    """Yield calls with plain arguments or attributes that are negative or zero, where the original
+    runs and its results stay finite."""
+    opposites = attribute_calls(call, target.module, domain.attributes, opposites=True)
+    for candidate in (*opposite_calls(call, target.callable), *opposites):
+        outcome = _run(candidate, target)
+        if outcome.error is None and outcome.is_finite():
+            yield candidate
+
+
+def _run(call: Call, target: Target) -> Outcome:
+    """Return the outcome of a call of the original without gradients, with the attribute that the
+    call's label sets, if any."""
+    with ExitStack() as stack:
+        if call.beyond == ATTRIBUTES:
+            stack.enter_context(set_labelled_attribute((target.module,), call.label))
+        return execute(target, call, Plan(gradients=False))
+
+
+def _head_counts(call: Call, module: Any) -> tuple[int, ...]:
+    """Return at most `_HEADS` numbers of heads above 1 that attention may have, by the second
+    dimension of inputs with four, then by integer attributes with "heads" in their name. `module`
+    may be None."""
+    numbers: dict[int, None] = {}
+    for leaf in (*call.args, *call.kwargs.values()):
+        if (
+            isinstance(leaf, torch.Tensor) and leaf.dim() == 4
+        ):  # of rows, heads, positions and features
+            numbers[leaf.shape[1]] = None
+    for part in module.modules() if module is not None else ():
+        numbers.update(
+            (v, None) for name, v in vars(part).items() if "heads" in name and type(v) is int
+        )
+    return tuple(number for number in numbers if number > 1)[:_HEADS]
+
+
+def named_arguments(call: Call, function: Any) -> Mapping[str, Any]:
+    """Return a call's arguments by the names of their parameters; those without a name get a
+    number."""
+    try:
+        names = list(signature_of(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    names += [f"argument {number}" for number in range(len(names), len(call.args))]
+    return {**dict(zip(names, call.args, strict=False)), **call.kwargs}

@@ -1,0 +1,196 @@
+"""Make variants of a recorded call with other values: around the constants of the code, rare ones,
+and ones that are not finite."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.verification.child.call_arguments import Call, is_mask, map_call, tensors
+from regraft.verification.child.checks.code_constants import Constants
+
+RARE: tuple[tuple[str, tuple[float, ...]], ...] = (
+    ("zeros", (0.0,)),
+    ("negative numbers", (-1.0, -0.5)),
+    ("tiny numbers", (1e-8, -1e-8, 1e-30)),
+)
+HUGE = (1e4, -1e4, 1e5, -1e5)
+# Kinds of calls: gradients of the first are compared roughly, those of the second exactly, those of
+# the others not at all. Softmax of huge scores is saturated, and the gradients that kernels compute
+# for it there are rounding errors.
+VALUES, ZERO_ROWS = "values", "rows of zeros"
+EXTREME, UNDEFINED = "extreme values", "values that are not finite"
+_SPECIAL = re.compile(r"(^|_)(pad|eos|bos|sep|cls|mask|unk)\w*_(id|idx|index)$|^padding_idx$")
+_TOKENS = 6  # the most tokens with a name that are tried
+NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -math.inf))
+
+
+def valued_calls(
+    call: Call,
+    constants: Constants,
+    model: Any,
+    *,
+    not_finite: tuple[tuple[str, float], ...] = NOT_FINITE,
+) -> Iterator[Call]:
+    """Yield a call with some elements of its floating point tensors replaced, masks aside: by
+    numbers around the constants of the code, rare, huge and tiny numbers, and by each number in
+    `not_finite`.
+
+    In calls with integer tensors, integers become those around the constants of the code, negative,
+    and special tokens of the model. `beyond` says how strictly gradients count.
+    """
+    numbers_around = tuple(
+        constant + step for constant in constants.values for step in (-1.0, -1e-3, 0.0, 1e-3, 1.0)
+    )
+    for label, values in (
+        *((("numbers around constants", numbers_around),) if numbers_around else ()),
+        *RARE,
+    ):
+        changed_call = _replace_elements(call, label, values, 2 if values == (0.0,) else 3)
+        yield replace(changed_call, exact_values=values if values is numbers_around else ())
+    yield _clear_first_rows(call)
+    yield replace(_replace_elements(call, "numbers up to 1e5", HUGE, 3), beyond=EXTREME)
+    for label, value in not_finite:
+        yield replace(_replace_elements(call, label, (value,), 11), beyond=UNDEFINED)
+    yield _make_tiny(call)
+    if not any(map(_has_integers, tensors(call))):
+        return
+    for size in constants.sizes:
+        yield _replace_integers(call, (size - 1, size, size + 1), f"whole numbers around {size}")
+    yield _replace_integers(call, (-1,), "negative whole numbers")
+    for name, token in special_tokens(model):
+        yield _replace_integers(call, (token,), f"{name} {token}", tokens=True)
+
+
+def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
+    """Yield at most `_TOKENS` tokens that stand for no word, each after the name that a model or
+    its configuration has for it; those for padding come first.
+
+    Inputs are generated without these tokens: only such tokens show how code treats padding inside
+    of a row. Tokens below 3 that have no name come last, beyond that limit, under the name
+    `number`, because files compare tokens with them without a name.
+    """
+    attribute_dicts = [
+        vars(owner)
+        for owner in (model, getattr(model, "config", None))
+        if hasattr(owner, "__dict__")
+    ]
+    named_values = [
+        (name, value)
+        for attributes in attribute_dicts
+        for name, value in attributes.items()
+        if _SPECIAL.search(name)
+    ]
+    named_tokens = [
+        (name, value) for name, value in named_values if type(value) is int and value >= 0
+    ]
+    name_by_token: dict[int, str] = {}
+    for name, value in sorted(named_tokens, key=lambda pair: "pad" not in pair[0]):
+        name_by_token.setdefault(value, name)
+    tokens = [*name_by_token][:_TOKENS]
+    yield from ((name_by_token[token], token) for token in tokens)
+    yield from (("number", token) for token in range(3) if token not in tokens)
+
+
+def _has_real_numbers(leaf: Any) -> bool:
+    """Return whether a value is a floating point tensor that is neither a mask nor empty."""
+    is_real = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
+    return is_real and bool(leaf.numel())
+
+
+def _has_integers(leaf: Any) -> bool:
+    """Return whether a value is a tensor of integers that is not empty."""
+    return (
+        isinstance(leaf, torch.Tensor)
+        and leaf.dtype in (torch.int32, torch.int64)
+        and bool(leaf.numel())
+    )
+
+
+def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: int) -> Call:
+    """Return a call with every `every`-th element of its floating point tensors replaced by the
+    values in turn; masks stay as they are."""
+
+    def replace_in_leaf(leaf: Any) -> Any:
+        """Return a copy of a floating point tensor with elements replaced, any other argument as it
+        is."""
+        if not _has_real_numbers(leaf):
+            return leaf
+        elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
+        positions = torch.arange(0, elements.numel(), every)
+        elements[positions] = torch.tensor(values, dtype=elements.dtype)[
+            torch.arange(len(positions)) % len(values)
+        ]
+        return elements.view(leaf.shape)
+
+    return map_call(call, replace_in_leaf, f"values: {label}", VALUES)
+
+
+def _clear_first_rows(call: Call) -> Call:
+    """Return a call whose floating point tensors are zero at the first index of their first axis.
+
+    A norm of such a row is zero, and its gradient is undefined unless the code adds an epsilon.
+    Tensors with one axis and masks stay as they are.
+    """
+
+    def clear_leaf(leaf: Any) -> Any:
+        """Return a copy of a floating point tensor of at least two dimensions with its first
+        row zero, any other argument as it is."""
+        if not _has_real_numbers(leaf) or leaf.dim() < 2:
+            return leaf
+        cleared = leaf.clone()
+        cleared[:1] = 0.0
+        return cleared
+
+    return map_call(call, clear_leaf, "values: the first row is zero", ZERO_ROWS)
+
+
+def _make_tiny(call: Call) -> Call:
+    """Return a call with all floating point tensors, masks aside, multiplied by 1e-9, so that their
+    norm lies far below any epsilon."""
+
+    def shrink_leaf(leaf: Any) -> Any:
+        """Return a floating tensor that is no mask times 1e-9, any other argument as it is."""
+        return leaf * 1e-9 if _has_real_numbers(leaf) else leaf
+
+    return map_call(call, shrink_leaf, "values: all numbers tiny", VALUES)
+
+
+def tenth_of(call: Call) -> Call:
+    """Return a call with all floating point tensors, masks aside, divided by 10: a function that
+    is saturated for the numbers of the call, such as the exponential of distances, may be so no
+    longer."""
+
+    def divide_leaf(leaf: Any) -> Any:
+        """Return a tenth of a floating tensor that is no mask, any other argument as it is."""
+        return leaf * 0.1 if _has_real_numbers(leaf) else leaf
+
+    return map_call(call, divide_leaf, call.label, call.beyond)
+
+
+def _replace_integers(
+    call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False
+) -> Call:
+    """Return a call in whose integer tensors the values replace every fifth number: the first value
+    at places 0, 5, 10 and so on, the second at 1, 6, 11.
+
+    With `tokens`, a tensor whose largest number is below the largest value stays as it is.
+    """
+
+    def replace_in_leaf(leaf: Any) -> Any:
+        """Return a copy of an integer tensor in which `values` replace every fifth number, from as
+        many first places on; as it is any other argument and, with `tokens`, a tensor whose largest
+        number is below the largest value."""
+        if not _has_integers(leaf) or (tokens and int(leaf.max()) < max(values)):
+            return leaf
+        elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
+        for start, value in enumerate(values):
+            elements[start::5] = value
+        return elements.view(leaf.shape)
+
+    return map_call(call, replace_in_leaf, f"values: {label}", VALUES)

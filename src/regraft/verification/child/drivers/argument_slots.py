@@ -1,0 +1,369 @@
+"""Describe the value of each argument of a call by a slot, whose shape follows from the batch size
+and the length; guess slots from names, and make calls from them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+
+from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.drivers.field_tables import (
+    DIMENSION_FIELDS,
+    LAGS_FIELD,
+    STRIDE,
+    STRIDES_FIELD,
+)
+from regraft.verification.child.drivers.forward_inputs import (
+    DIMENSION_INPUT,
+    INPUTS,
+    INPUTS_BY_ANNOTATION,
+    LAST_DIMENSION,
+    LAYER_MASK,
+    PLAIN_INPUTS,
+    PLAIN_TYPES,
+    TYPE_INPUTS,
+    UNNAMED_INPUT,
+    VIDEO_INPUTS,
+    Dimensions,
+)
+from regraft.verification.child.drivers.guessed_values import value_for
+
+
+class Dim(NamedTuple):
+    """A dimension: `factor` times a size of the call, plus `extra`.
+
+    `of` names that size, "batch" or "length"; for "", a fixed dimension, `factor` is its size.
+    """
+
+    factor: int
+    of: str = ""
+    extra: int = 0
+
+    def at(self, size: tuple[int, int]) -> int:
+        """Return the number of elements along the dimension at a size, (batch, length)."""
+        return self.factor * {"": 1, "batch": size[0], "length": size[1]}[self.of] + self.extra
+
+
+BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
+VARIABLE_DIMENSIONS: Mapping[str, Dim] = {"batch": BATCH, "length": LENGTH}
+_VALUES_BY_TYPE = {"dtype": torch.float32, "device": torch.device("cpu")}
+_FIRST_WORD = 3  # the first token id for a word; smaller ones are often special tokens
+GRID = 4  # the rows, and the columns, of an image's patches where a model takes a grid
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The description of one argument: a tensor of `dims`, or the `value` of a plain one.
+
+    `kind` is one of these; of any other kind the tensor is zeros.
+
+    * plain: `value` itself, which is no tensor
+    * normal: random real numbers
+    * ids: random integers from `lowest` on and below `limit`; each row starts with the tokens of
+      `places`, which are pairs of a token and the number of its positions
+    * marks: 1 at the positions of the first of the `places`, 2 at those of the next, 0 elsewhere
+    * mask: integers 1, with zeros at the end of the second row
+    * additive, zeros, ones: a mask that is added to scores, which is 0; zeros; ones
+    * bool, every other: random booleans; true, false, true, ... in the last dimension
+    * range: 0, 1, 2, ... in the last dimension
+    * boxes: corners in the last dimension
+    * patches: as normal, after a row and a column in the last dimension
+    * pair: a tuple of two like normal, keys and values
+    * grid: rows and columns of patches for each image, frames before them where there are three
+    * bounds: begin and end of the only sequence of a row
+    """
+
+    kind: str
+    dims: tuple[Dim, ...] = ()
+    limit: int = 0
+    value: Any = None
+    places: tuple[tuple[int, int], ...] = ()
+    lowest: int = _FIRST_WORD
+
+
+Spec = Mapping[str, Slot]  # a slot for each argument, by the name of the parameter
+
+
+class Sizes:
+    """Looks sizes up in a configuration (None for none) and those nested in it.
+
+    `hidden` is the width of a layer's inputs, which is used in place of the configuration's; 0 for
+    a model.
+    """
+
+    def __init__(self, config: Any, hidden: int = 0) -> None:
+        """Store the configuration and the configurations in its fields, sorted by name."""
+        self.hidden = hidden
+        fields = getattr(config, "__dict__", {})
+        nested = [value for key, value in sorted(fields.items()) if _is_config(key, value)]
+        self._places = [config, *nested]
+
+    def get(self, names: tuple[str, ...], default: int) -> int:
+        """Return the first integer under one of the names, in the configuration or else in a nested
+        one; of a list, its first element. `default` is returned where there is none."""
+        for place in self._places:
+            for name in names:
+                value = getattr(place, name, None)
+                value = value[0] if isinstance(value, list | tuple) and value else value
+                if isinstance(value, int) and not isinstance(value, bool):
+                    return value
+        return default
+
+    def of(self, dimension: str) -> int:
+        """Return the size of a dimension by its name in `DIMENSION_FIELDS` or `_COMPUTED`, a
+        default where the configuration does not state it; for "hidden" the width of the layer if
+        there is one. Raises KeyError for a name in neither table."""
+        if dimension in _COMPUTED:
+            return _COMPUTED[dimension](self)
+        if dimension == "hidden" and self.hidden:
+            return self.hidden
+        names, default = DIMENSION_FIELDS[dimension]
+        return self.get(names, default if isinstance(default, int) else self.of(default))
+
+    def numbers_in_list(self, name: str) -> tuple[int, ...]:
+        """Return the elements of the list or tuple in a field of the configuration itself, without
+        nested ones; () where the field has no list."""
+        values = getattr(self._places[0], name, None)
+        return tuple(values) if isinstance(values, list | tuple) else ()
+
+
+# The sizes that are computed from several fields.
+_COMPUTED: Mapping[str, Callable[[Sizes], int]] = {
+    "hidden by heads": lambda sizes: sizes.of("hidden") // sizes.of("heads"),
+    "past": lambda sizes: (
+        sizes.of("context positions") + max(sizes.numbers_in_list(LAGS_FIELD), default=0)
+    ),
+    "frames": lambda sizes: 2 * sizes.of("source positions"),
+}
+
+
+def _is_config(name: str, value: Any) -> bool:
+    """Return whether a field is a configuration inside another, by its name or a `to_dict`."""
+    return value is not None and (name.endswith("config") or hasattr(value, "to_dict"))
+
+
+def make_call(spec: Spec, size: tuple[int, int], seed: int) -> Call:
+    """Return the call that a specification describes at one size, (batch, length), with all
+    arguments as keywords. Random numbers depend on the seed, the batch and the order of the
+    slots."""
+    generator = torch.Generator().manual_seed(1000 * seed + size[0])
+    values = {name: _make_value(slot, size, generator) for name, slot in spec.items()}
+    return Call((), values, f"batch {size[0]}, length {size[1]}")
+
+
+Shape = tuple[int, ...]
+
+
+def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
+    """Return the value that a slot describes at one size; zeros for a kind that is not in
+    `_MAKERS`, such as "additive"."""
+    shape = tuple(dim.at(size) for dim in slot.dims)
+    make_kind = _MAKERS.get(slot.kind)
+    return torch.zeros(shape) if make_kind is None else make_kind(slot, shape, generator)
+
+
+# The functions `_make_KIND(slot, shape, generator)` make the values of one kind; the generator is
+# the source of their random numbers.
+
+
+def _make_ids(slot: Slot, shape: Shape, generator: Any) -> Any:
+    """Return random token ids; tokens that have places occur in these places only, at the start of
+    each row."""
+    lowest = min(slot.lowest, slot.limit - 1)
+    ids = torch.randint(lowest, slot.limit, shape, generator=generator)
+    for token, _ in slot.places:
+        ids = ids.masked_fill(ids == token, 0)
+    return _write_runs(ids, slot.places)
+
+
+def _make_marks(slot: Slot, shape: Shape, _: Any) -> Any:
+    """Return integers: at the positions of each of the slot's places the number of the place, from
+    1 on, and 0 elsewhere."""
+    runs = [(number + 1, count) for number, (_, count) in enumerate(slot.places)]
+    return _write_runs(torch.zeros(shape, dtype=torch.long), runs)
+
+
+def _make_boxes(_: Slot, shape: Shape, generator: Any) -> Any:
+    """Return the upper left and lower right corners of boxes, integers from 0 to 58; the last
+    dimension is 4, whatever the shape says."""
+    corners = torch.randint(0, 30, (*shape[:-1], 2), generator=generator)
+    sides = torch.randint(1, 30, (*shape[:-1], 2), generator=generator)
+    return torch.cat([corners, corners + sides], -1)
+
+
+def _make_patches(_: Slot, shape: Shape, generator: Any) -> Any:
+    """Return random patches, each after its row and its column in an image of four columns; the
+    last dimension is 2 larger than the shape says."""
+    positions = torch.arange(shape[1]).expand(shape[:2])
+    places = torch.stack([positions // 4, positions % 4], -1).float()
+    return torch.cat([places, torch.randn(shape, generator=generator)], -1)
+
+
+def _make_pair(_: Slot, shape: Shape, generator: Any) -> Any:
+    """Return two tensors of random numbers, each of the shape."""
+    return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+
+
+def _make_grid(_: Slot, shape: Shape, __: Any) -> Any:
+    """Return a row for each image with its number of rows and of columns of patches, `GRID` both,
+    after its number of frames, 1, where the row has three elements."""
+    return torch.tensor([1, GRID, GRID][-shape[1] :]).repeat(shape[0], 1)
+
+
+def _make_mask(_: Slot, shape: Shape, __: Any) -> Any:
+    """Return a mask of ones, with two zeros at the end of the second row where there are two rows
+    and more than two positions."""
+    mask = torch.ones(shape, dtype=torch.long)
+    if shape[0] > 1 and len(shape) > 1 and shape[-1] > 2:
+        mask[1, ..., -2:] = 0
+    return mask
+
+
+# The function that makes the values of a kind; those of all others are zeros.
+_MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
+    "plain": lambda slot, _, __: slot.value,
+    "normal": lambda _, shape, generator: torch.randn(shape, generator=generator),
+    "ids": _make_ids,
+    "marks": _make_marks,
+    "mask": _make_mask,
+    "boxes": _make_boxes,
+    "bool": lambda _, shape, generator: torch.rand(shape, generator=generator) < 0.5,
+    "patches": _make_patches,
+    "every other": lambda _, shape, __: (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone(),
+    "pair": _make_pair,
+    "bounds": lambda _, shape, __: torch.tensor([0, shape[0]], dtype=torch.int32),
+    "grid": _make_grid,
+    "range": lambda _, shape, __: torch.arange(shape[-1]).expand(shape).clone(),
+    "ones": lambda _, shape, __: torch.ones(shape),
+}
+
+
+def _write_runs(tensor: Any, runs: Sequence[tuple[int, int]]) -> Any:
+    """Write runs, pairs of a value and a count, into a tensor in place, one after the other from
+    the start of the last dimension on, in every row; return the tensor."""
+    start = 0
+    for value, count in runs:
+        tensor[..., start : start + count] = value
+        start += count
+    return tensor
+
+
+def with_places(spec: Spec, token: int, count: int) -> Spec:
+    """Return inputs in which `count` positions of each row hold a token that stands for something
+    else, such as an image, beside the tokens that have places already.
+
+    All dimensions that depend on the length get longer by as many positions as the token had fewer
+    before; slots with places, such as token types, get the new places, too. Raises KeyError for
+    inputs without `input_ids`.
+    """
+    counts = dict(spec["input_ids"].places)
+    places, added = tuple({**counts, token: count}.items()), count - counts.get(token, 0)
+
+    def lengthen(slot: Slot) -> Slot:
+        """Return a slot with longer lengths, and with the new places if it has any."""
+        dims = (
+            dim._replace(extra=dim.extra + added) if dim.of == "length" else dim
+            for dim in slot.dims
+        )
+        return replace(slot, dims=tuple(dims), places=places if slot.places else ())
+
+    lengthened = {name: lengthen(slot) for name, slot in spec.items()}
+    return {**lengthened, "input_ids": replace(lengthened["input_ids"], places=places)}
+
+
+def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> Slot:
+    """Return the first guess for a parameter: by its name, else by its annotation, else real
+    numbers of (batch, length, hidden), or a value for a parameter that is no tensor.
+
+    `annotation` is the text that `input_guesses.annotation` returns; `inner` is for parameters of a
+    layer, whose masks are added to scores. Raises LookupError where no plain value can be guessed.
+    """
+    for pattern, kind, dims in INPUTS:
+        if re.search(pattern, name):
+            return _slot_by_name(name, kind, dims, sizes, inner)
+    for mark, kind, limit in INPUTS_BY_ANNOTATION:
+        if mark in annotation:
+            return Slot(kind, (BATCH, LENGTH), limit)
+    if annotation.rpartition(".")[2] == "Module":
+        # a function reads its attributes; errors name missing ones
+        return Slot("plain", value=SimpleNamespace(training=False))
+    if _type_name(annotation) in _VALUES_BY_TYPE:
+        return Slot("plain", value=_VALUES_BY_TYPE[_type_name(annotation)])
+    if not is_plain(name, annotation):
+        return Slot("normal", _all_dimensions(UNNAMED_INPUT, sizes))
+    is_dimension = name == DIMENSION_INPUT
+    value = LAST_DIMENSION if is_dimension else value_for(name, _type_name(annotation))
+    return Slot("plain", value=value)
+
+
+def _slot_by_name(name: str, kind: str, dims: Dimensions, sizes: Sizes, inner: bool) -> Slot:
+    """Return the slot of a parameter from its row of `INPUTS`; the masks of a layer (`inner`) are
+    additive, and images become videos where the configuration has frames."""
+    if kind == "mask" and inner:
+        return Slot("additive", _all_dimensions(LAYER_MASK, sizes))
+    frames = sizes.of("video frames")
+    is_video = frames and name in VIDEO_INPUTS
+    shape = ("batch", frames, *dims[1:]) if is_video else dims
+    lowest = 0 if name in TYPE_INPUTS else _FIRST_WORD
+    return Slot(kind, _all_dimensions(shape, sizes), _limit(name, sizes), lowest=lowest)
+
+
+def packed_patches(sizes: Sizes) -> Slot:
+    """Return the slot of the patches of all images in one tensor, (patches of the batch, elements
+    of a patch), for models that also take a grid of `GRID` by `GRID` patches."""
+    frames, side = sizes.of("packed frames"), sizes.of("packed side")
+    numbers = sizes.of("packed channels") * frames * side * side
+    return Slot("normal", (Dim(GRID * GRID, "batch"), Dim(numbers)))
+
+
+def is_plain(name: str, annotation: str) -> bool:
+    """Return whether a parameter is no tensor, by its annotation, or by its name where it is not
+    annotated as a tensor."""
+    type_name = _type_name(annotation)
+    if type_name.endswith("Tensor"):
+        return False
+    return type_name in PLAIN_TYPES or type_name in _VALUES_BY_TYPE or name in PLAIN_INPUTS
+
+
+def _type_name(annotation: str) -> str:
+    """Return the name of the annotated type, without a `torch.` before and a `|None` after it."""
+    return annotation.removesuffix("|None").removeprefix("torch.")
+
+
+def is_named(name: str) -> bool:
+    """Return whether a parameter's name tells its contents, by a row of `INPUTS`."""
+    return any(re.search(pattern, name) for pattern, _, _ in INPUTS)
+
+
+def dimension_of(dim: str | int, sizes: Sizes) -> Dim:
+    """Return the dimension that has a name of the tables, with its size from the configuration; a
+    number is a fixed dimension. Raises KeyError for an unknown name."""
+    if isinstance(dim, int):
+        return Dim(dim)
+    if dim in VARIABLE_DIMENSIONS:
+        return VARIABLE_DIMENSIONS[dim]
+    if dim == "samples":
+        # of sound: four steps for each unit of length after the strides of the convolutions
+        return Dim(4 * math.prod(sizes.numbers_in_list(STRIDES_FIELD) or (STRIDE,)), "length")
+    return Dim(sizes.of(dim))
+
+
+def _all_dimensions(dims: Dimensions, sizes: Sizes) -> tuple[Dim, ...]:
+    """Return the dimensions that have names of the tables, in the order of the names."""
+    return tuple(dimension_of(dim, sizes) for dim in dims)
+
+
+def _limit(name: str, sizes: Sizes) -> int:
+    """Return the number that ids stay below: for types of tokens their number, at least 1, for
+    others the vocabulary without its last twelve, which may be special tokens
+    (`config_shrinking`)."""
+    if name in TYPE_INPUTS:
+        return max(1, sizes.of("token types"))
+    vocabulary = sizes.of("vocabulary")
+    return max(min(4, vocabulary), vocabulary - 12)

@@ -1,0 +1,182 @@
+"""Build a class of the file from values, or call a function that builds one, and look for inputs
+that the module accepts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from regraft.verification.child.call_arguments import adopt_classes
+from regraft.verification.child.call_execution import drop_traceback
+from regraft.verification.child.drivers import configuration_objects, input_guesses
+from regraft.verification.child.drivers.argument_slots import Spec
+from regraft.verification.child.drivers.config_trials import refuse_large
+from regraft.verification.child.drivers.configuration_objects import is_config
+from regraft.verification.child.drivers.driver_protocol import Subject
+from regraft.verification.child.drivers.field_tables import IMAGE_SIDE_FIELDS
+from regraft.verification.child.drivers.model_attempts import OperationCounter
+from regraft.verification.child.drivers.module_flags import with_flags
+from regraft.verification.child.drivers.stand_in_network import StandInNetwork
+from regraft.verification.child.session import Session, build_seeded, switch_mode
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A class, or a function that builds one, with the values that it is called with and the inputs
+    that the module accepts.
+
+    name: that of the class or function. values: its keyword arguments. calls: makes the calls of a
+    seed. flags: those of `module_flags` that are changed. function_values: the values that a
+    function gives the class by itself; {} for a class.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    accepted: input_guesses.AcceptedInputs
+    calls: input_guesses.Calls
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    function_values: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, module: ModuleType) -> Any:
+        """Return the module that one version of the file builds, with the changed flags. Raises
+        what the constructor raises."""
+        return with_flags(builder_of(self.name, self.values), self.flags)(module)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The reason why a class does not run with some values.
+
+    The class is not `built`, or accepts no inputs; then `spec` are the inputs that came furthest.
+    `error` came after so many `operations` of torch; it is None where no change of the values would
+    mend it, as where no input could be guessed. `reason` is for the ledger.
+    """
+
+    built: bool
+    reason: str
+    operations: int = 0
+    error: BaseException | None = None
+    spec: Spec | None = None
+
+    @property
+    def progress(self) -> tuple[bool, int]:
+        """Return how far the values came: whether the class was built, then the number of
+        operations that ran."""
+        return self.built, self.operations
+
+
+def not_built_message(values: Mapping[str, Any]) -> str:
+    """Return the beginning of the reason that a class cannot be built from some values; the error
+    follows it."""
+    return f"cannot be built from {show_values(values)}: "
+
+
+def try_values(
+    name: str,
+    values: Mapping[str, Any],
+    session: Session,
+    seconds: float,
+    first_spec: Spec | None = None,
+    function_values: Mapping[str, Any] = MappingProxyType({}),
+) -> Instance | Failure:
+    """Build the original of a class, or call a function that does, with some values, and look for
+    inputs; return the instance, or the failure where it is not built or accepts no inputs.
+
+    `seconds` of CPU time are for a search of inputs; with 0 only guesses are tried. `first_spec` is
+    tried before all other inputs; `function_values` are the values that a function gives the class
+    by itself. A model with too many parameters (`config_trials.LARGEST`) is a failure.
+    """
+    all_values = {**function_values, **values}
+    counter = OperationCounter()
+    try:
+        with session.ledger.step("original", "", f"build {name}"):
+            refuse_large(builder_of(name, values), session.original)
+            with counter:
+                model = switch_mode(
+                    build_seeded(0, builder_of(name, values), session.original), False
+                )
+    except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
+        reason = f"{not_built_message(values)}{type(error).__name__}: {str(error)[:200]}"
+        return Failure(False, reason, counter.count, drop_traceback(error))
+    try:
+        with session.ledger.step("original", "", f"look for inputs of {name}"):
+            accepted = input_guesses.find_accepted(
+                model,
+                inner=True,
+                width=input_guesses.width_of(model),
+                image=_image_side(all_values),
+                seconds=seconds,
+                first_spec=first_spec,
+            )
+        calls = accepted.calls(model)
+        calls(0)
+    except input_guesses.NoInputs as error:
+        furthest = error.furthest
+        return Failure(True, str(error), furthest.progress, furthest.error, furthest.spec)
+    except LookupError as error:
+        return Failure(True, str(error))
+    except Exception as error:  # noqa: BLE001 - odd constructor values mislead the search; returned as the reason
+        return Failure(True, f"no inputs were made: {type(error).__name__}: {str(error)[:200]}")
+    return Instance(name, values, accepted, calls, function_values=function_values)
+
+
+def _image_side(values: Mapping[str, Any]) -> Any:
+    """Return the value of a constructor that is the side of images, or their sides, in pixels; None
+    where it has none."""
+    names = [name for name in IMAGE_SIDE_FIELDS if name in values]
+    return values[names[0]] if names else None
+
+
+def builder_of(name: str, values: Mapping[str, Any]) -> Any:
+    """Return a function of a version's module that calls its class or function `name` with copies
+    of the values, in which objects get the classes of that version."""
+    return lambda module: getattr(module, name)(
+        **{key: adopt_classes(copy.deepcopy(value), module) for key, value in values.items()}
+    )
+
+
+def show_values(values: Mapping[str, Any]) -> str:
+    """Return values as keyword arguments of a call are written, without configurations."""
+    return ", ".join(f"{key}={value!r}" for key, value in values.items() if not is_config(value))
+
+
+def subject_of(instance: Instance) -> Subject:
+    """Return the subject of an instance; its name has the values and the changed flags."""
+    description = ", ".join(
+        filter(
+            None,
+            (
+                show_values(instance.values),
+                *(f"{name}={value}" for name, value in instance.flags.items()),
+            ),
+        )
+    )
+    recipe = {**recipe_of(instance.name, instance.values), "flags": dict(instance.flags)}
+    return Subject(
+        f"{instance.name}({description})", "inference", instance.build, instance.calls, recipe
+    )
+
+
+def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the description from which a reproducer calls the class or function `name` of the
+    file: its arguments in `values`, configurations apart under "configs", each as a description of
+    its own, and the names of those that are a stand-in network under "networks"."""
+    networks = [key for key, value in values.items() if isinstance(value, StandInNetwork)]
+    plain = {
+        key: value for key, value in values.items() if not is_config(value) and key not in networks
+    }
+    configs = {
+        key: configuration_objects.recipe_of(value)
+        for key, value in values.items()
+        if is_config(value)
+    }
+    return {
+        "kind": "class",
+        "name": name,
+        "values": plain,
+        "configs": configs,
+        "networks": networks,
+    }

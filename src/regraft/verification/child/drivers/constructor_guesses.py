@@ -1,0 +1,272 @@
+"""Guess values for the parameters of a class's constructor."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple
+
+from regraft.verification.child.drivers import (
+    config_shrinking,
+    config_sources,
+    input_guesses,
+    stated_values,
+)
+from regraft.verification.child.drivers.configuration_objects import has_own_fields, is_config
+from regraft.verification.child.drivers.field_tables import ACTIVATION_PARAMETERS, HIDDEN
+from regraft.verification.child.drivers.guessed_values import value_for
+from regraft.verification.child.drivers.stand_in_network import StandInNetwork
+
+_PLAIN = (bool, int, float, str, list, tuple)
+CONFIGS = 6  # the most configurations from which a class that takes one is built
+EXAMPLES = 3  # the most calls in the repository whose arguments are tried
+
+
+class Guess(NamedTuple):
+    """Values for the parameters of a constructor, and the values from which they were shrunk."""
+
+    values: dict[str, Any]
+    original: dict[str, Any]
+
+
+def guesses(
+    cls: type,
+    module: ModuleType,
+    source: str,
+    configs: tuple[Any, ...],
+    noted: Mapping[str, Any],
+) -> Iterator[Guess]:
+    """Yield guesses of a class's constructor values: for each configuration, an invented one last,
+    the defaults made small, then unchanged; then both with values for unset parameters; then the
+    arguments of calls in the repository.
+
+    `source` is the file of the class, which is imported as `module`, `configs` are configurations
+    that built models of it, and `noted` are values by parameter that the file itself gives.
+    """
+    parameters = _constructor_parameters(cls)
+    path = Path(str(module.__file__))
+    config_names = config_sources.config_parameters(parameters, module, source)
+    networks = {name: StandInNetwork() for name in _network_parameters(cls, parameters)}
+    noted = {**networks, **noted}
+    for config in _configs_to_try(cls, parameters, config_names, module, source, configs):
+        fixed_values = {**noted, **dict.fromkeys(config_names, config)}
+        yield from _guesses_with_config(parameters, config, fixed_values)
+    for values in _example_values(cls.__name__, parameters, path) if not config_names else ():
+        yield from _guesses_with_config(parameters, None, noted, values)
+
+
+def _network_parameters(cls: type, parameters: list[inspect.Parameter]) -> list[str]:
+    """Return the required parameters of a class, without a type or of the type `Module`, that the
+    class calls: as an attribute of `self` of the same value, or in its constructor."""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError, SyntaxError, ValueError):  # a class without a source of its own
+        return []
+    nodes = list(ast.walk(tree))
+    called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    stored = {
+        node.value.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Name)
+        and not called.isdisjoint(map(ast.unparse, node.targets))
+    }
+    return [
+        parameter.name
+        for parameter in parameters
+        if _is_required(parameter)
+        and input_guesses.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
+        and parameter.name in stored | called
+    ]
+
+
+def takes_config(cls: type, module: ModuleType, source: str) -> bool:
+    """Return whether the constructor of a class requires a configuration."""
+    return bool(config_sources.config_parameters(_constructor_parameters(cls), module, source))
+
+
+def _configs_to_try(
+    cls: type,
+    parameters: list[inspect.Parameter],
+    config_names: list[str],
+    module: ModuleType,
+    source: str,
+    configs: tuple[Any, ...],
+) -> Iterator[Any]:
+    """Yield configurations for a class: those that built models, those of a class of the file, an
+    invented one; None for a class that takes none."""
+    if not config_names:
+        yield None
+        return
+    path = Path(str(module.__file__))
+    first = next(parameter for parameter in parameters if parameter.name == config_names[0])
+    yield from _configs_for(first, configs)
+    yield from config_sources.own_configs(first, cls, module, path)
+    yield config_sources.invented_config(source, path)
+
+
+def _example_values(
+    name: str, parameters: list[inspect.Parameter], path: Path
+) -> Iterator[dict[str, Any]]:
+    """Yield the literal arguments, by parameter, of calls of a class in the repository, those with
+    most arguments first, at most `EXAMPLES`."""
+    names = [parameter.name for parameter in parameters]
+    examples = [call.arguments(names) for call in stated_values.calls_of(name, path)]
+    distinct = {repr(sorted(example.items())): example for example in examples if example}
+    yield from sorted(distinct.values(), key=len, reverse=True)[:EXAMPLES]
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter has no default."""
+    return parameter.default is parameter.empty
+
+
+def _guesses_with_config(
+    parameters: list[inspect.Parameter],
+    config: Any,
+    fixed_values: Mapping[str, Any],
+    stated: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[Guess]:
+    """Yield guesses that take values from a configuration: the defaults made small, then
+    unchanged; then the same with values for unset parameters. `stated` are arguments of a call."""
+    values = {**_values_of_parameters(parameters, config, fixed_values), **stated}
+    sizes = (*_shrunk_values(values), values)
+    yield from (Guess(small_values, values) for small_values in sizes)
+    suggested_values = _values_of_unset(parameters, values, config)
+    if suggested_values:  # the class uses such an argument only where a caller passes it
+        original = {**values, **suggested_values}
+        yield from (Guess({**small, **suggested_values}, original) for small in sizes)
+
+
+def _values_of_parameters(
+    parameters: list[inspect.Parameter], config: Any, fixed_values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a value for each required parameter, from `fixed_values` or else a guess, and the
+    defaults of the others where these are plain or None; parameters with another default are left
+    out."""
+    values: dict[str, Any] = {}
+    for parameter in parameters:
+        if _is_required(parameter):
+            fixed_value = fixed_values.get(parameter.name)
+            values[parameter.name] = (
+                _guess_value(parameter, config) if fixed_value is None else fixed_value
+            )
+        elif parameter.default is None or isinstance(parameter.default, _PLAIN):
+            values[parameter.name] = parameter.default
+    return values
+
+
+def _shrunk_values(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the values shrunk by each scale of `config_shrinking.SCALES`, without repetitions and
+    without results equal to `values`."""
+    distinct_values = [values]
+    for scale in config_shrinking.SCALES:
+        small_values = shrink_values(values, scale)
+        if small_values not in distinct_values:
+            distinct_values.append(small_values)
+    return distinct_values[1:]
+
+
+def _values_of_unset(
+    parameters: list[inspect.Parameter], values: Mapping[str, Any], config: Any
+) -> dict[str, Any]:
+    """Return suggested values for parameters that are None and no strings; those without a
+    suggestion are left out."""
+    unset = [p for p in parameters if values.get(p.name, 0) is None and not _is_text(p)]
+    suggestions = {parameter.name: _suggestion(parameter, config) for parameter in unset}
+    return {name: value for name, value in suggestions.items() if value is not None}
+
+
+def _constructor_parameters(cls: type) -> list[inspect.Parameter]:
+    """Return the parameters of a class, with those of the base class where it passes on `*args,
+    **kwargs`."""
+    parameter_by_name: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            kinds = {
+                parameter.kind
+                for parameter in inspect.signature(vars(base)["__init__"]).parameters.values()
+            }
+            parameter_by_name = {
+                parameter.name: parameter
+                for parameter in input_guesses.parameters(inspect.signature(base))
+            } | parameter_by_name
+            if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds:
+                break
+    return [*parameter_by_name.values()]
+
+
+def shrink_values(values: Mapping[str, Any], scale: config_shrinking.Scale) -> dict[str, Any]:
+    """Return constructor values shrunk like a configuration, and configurations among them;
+    values that shrinking drops stay as they are, and tuples stay tuples.
+
+    A value that is also a field of a configuration is that of the small one.
+    """
+    small_configs = {
+        key: config_sources.shrink_config(value, scale)
+        for key, value in values.items()
+        if is_config(value)
+    }
+    plain = {key: value for key, value in values.items() if key not in small_configs}
+    small = config_shrinking.shrink(plain, scale)
+    shared = {
+        key: getattr(small_config, key)
+        for name, small_config in small_configs.items()
+        for key, value in plain.items()
+        if value is not None and has_own_fields(small_config)
+        if getattr(values[name], key, None) == value
+    }
+    tuples = {key: tuple(small[key]) for key, value in plain.items() if isinstance(value, tuple)}
+    new_values = {**values, **small, **tuples, **shared, **small_configs}
+    return {key: new_values[key] for key in values}
+
+
+def _guess_value(parameter: inspect.Parameter, config: Any) -> Any:
+    """Return a value for a parameter: a suggested one, or a size."""
+    suggested = _suggestion(parameter, config)
+    return HIDDEN if suggested is None else suggested
+
+
+def _is_text(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter is annotated as a string and has no name of an activation."""
+    return (
+        input_guesses.annotation(parameter) == "str" and parameter.name not in ACTIVATION_PARAMETERS
+    )
+
+
+def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
+    """Return the configuration's number, boolean or string under the name of a parameter, else what
+    the name and annotation suggest; None for neither."""
+    config_value = getattr(config, parameter.name, None)
+    if isinstance(config_value, bool | int | float | str):
+        return config_value
+    try:
+        return value_for(parameter.name, input_guesses.annotation(parameter))
+    except LookupError:
+        return None
+
+
+def _configs_for(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list[Any]:
+    """Return configurations, nested ones included, one of each class, at most `CONFIGS`.
+
+    Those of the parameter's annotated class come first.
+    """
+    config_by_class: dict[str, Any] = {}
+    level = [config for config in configs if hasattr(config, "to_dict")]
+    while level:
+        for config in level:
+            config_by_class.setdefault(type(config).__name__, config)
+        level = [
+            value
+            for config in level
+            for value in vars(config).values()
+            if hasattr(value, "to_dict")
+        ]
+    class_name = input_guesses.annotation(parameter)
+    return sorted(config_by_class.values(), key=lambda config: type(config).__name__ != class_name)[
+        :CONFIGS
+    ]

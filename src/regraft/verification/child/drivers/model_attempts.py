@@ -1,0 +1,94 @@
+"""Run a model once on inputs, and measure its progress: the number of operations of torch that ran
+before an error."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.drivers.argument_slots import Spec, make_call
+
+# The (batch, length) of a run during a search: numbers that differ from each other and from common
+# sizes, so that an error message which has them is about the batch or the length.
+SIZE = (3, 7)
+# The texts of errors about the type of a tensor, and about an attribute that the stand-in for an
+# object (`SimpleNamespace`) lacks; the group is the attribute's name.
+TYPE_ERROR = (
+    r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor|used"
+    r" as indices must"
+)
+ATTRIBUTE_ERROR = r"'types.SimpleNamespace' object has no attribute '(\w+)'"
+
+
+class OperationCounter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
+    """Counts the calls of torch functions that run inside the context, in `count`.
+
+    Operations that a function runs inside of torch do not count by themselves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def reset(self, *_: Any) -> None:
+        """Start counting from 0. The arguments are ignored: they make this method a forward
+        pre-hook."""
+        self.count = 0
+
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count a call of a torch function, and run it."""
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of a model on the inputs that `spec` describes at `size`, (batch, length).
+
+    `progress` is the number of operations before `error`, which is None for a whole run; `took` is
+    in seconds of CPU time, in which the inputs were made, too.
+    """
+
+    spec: Spec
+    progress: int
+    error: BaseException | None
+    size: tuple[int, int] = SIZE
+    took: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """Return the error's class and its whole message on one line; "NoneType: None" for a run
+        without an error."""
+        return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Return a sort key, the largest for the attempt that came furthest: its progress, then the
+        kind of its error.
+
+        With equal progress, a run whose error is not about the type of a tensor came further than
+        one whose error is, and a run that only misses an attribute of an object came further than
+        either.
+        """
+        if re.search(ATTRIBUTE_ERROR, self.text):
+            return self.progress, 2
+        return self.progress, int(not re.search(TYPE_ERROR, self.text))
+
+
+def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
+    """Run the model once, in its present mode and without gradients, on the inputs that a
+    specification describes at one size (batch, length), and return the attempt.
+
+    An error of the model is part of the attempt; an error in making the inputs is raised. Random
+    inputs are those of seed 0, and the state that the run leaves behind in the model is restored.
+    """
+    start = time.process_time()
+    # operations before `forward`, which copy the arguments, are no progress
+    with OperationCounter() as counter, model.register_forward_pre_hook(counter.reset):
+        error = execute(Target(model), make_call(spec, size, 0), Plan(gradients=False)).error
+    return Attempt(spec, counter.count, error, size, time.process_time() - start)
