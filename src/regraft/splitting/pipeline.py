@@ -40,6 +40,7 @@ from regraft.splitting.program.residual import (
     Side,
     close_regions,
     close_sides,
+    regions_decided_by_sizes,
     guard_regions,
     number_sides,
 )
@@ -212,17 +213,16 @@ def sample_regions(program: Program, unseen: str) -> tuple[Program, list[Unsplit
     """Run the program on the calls to collect samples of its regions, in the regions; return the
     program, and an error for each region that no input led to.
 
-    unseen: with "raise", such regions are removed, and the host raises an error in their place.
+    unseen: with "raise", such regions are removed, and the host raises an error in their place; so
+    it does by default for those on a side that sizes of inputs alone decide.
     """
     network = program.network
     explorer = Explorer(network.path, program.regions, program.modules, program.classes)
     collect_samples(explorer, program.steps, network.calls)
-    unreached = [
-        Unsplittable(*region.place, "no example leads here")
-        for region in program.regions
-        if not region.samples
-    ]
-    if unreached and unseen == "raise":
+    unsampled = [region for region in program.regions if not region.samples]
+    unreached = [Unsplittable(*region.place, "no example leads here") for region in unsampled]
+    by_size = regions_decided_by_sizes(program.steps)
+    if unreached and (unseen == "raise" or all(region.number in by_size for region in unsampled)):
         program = replace(program, regions=close_regions(program.steps, program.regions))
     return program, unreached
 
@@ -252,11 +252,14 @@ def close_untaken(
     """Change the program so that the sides which are not in `taken` raise an error; return an
     Unsplittable for each of them.
 
-    unseen: with "refuse", the first of these is raised instead.
+    unseen: with "refuse", the first of these is raised instead, unless sizes of inputs alone decide
+    it: the network is split for the sizes of the example calls.
     """
     untaken = unseen_side_errors(sides, taken)
-    if untaken and unseen == "refuse":
-        raise untaken[0]
+    by_size = {number for number, side in enumerate(sides) if side.by_size}
+    refused = unseen_side_errors(sides, taken | by_size)
+    if refused and unseen == "refuse":
+        raise refused[0]
     close_sides(program.steps, taken)
     return untaken
 

@@ -49,7 +49,8 @@ class Branch:
 
     labels: the conditions on which the arms are taken; "" for an arm that only leaves out an
     operand of `and` or `or`. numbers: each arm's number among the network's sides; -1 for an arm
-    that only raises or leaves out an operand, which no input has to show.
+    that only raises or leaves out an operand, which no input has to show. by_size: whether sizes of
+    inputs alone decide.
     """
 
     arms: list[tuple[ast.expr | None, list[Step]]]
@@ -57,15 +58,20 @@ class Branch:
     path: str
     labels: list[str]
     numbers: list[int] = field(default_factory=list)
+    by_size: bool = False
 
 
 @dataclass(frozen=True)
 class Side:
-    """A side of a decision: its place in the source, and the condition on which it is taken."""
+    """A side of a decision: its place in the source, and the condition on which it is taken.
+
+    by_size: whether sizes of inputs alone decide.
+    """
 
     path: str
     line: int
     label: str
+    by_size: bool = False
 
 
 @dataclass
@@ -171,7 +177,7 @@ def number_sides(steps: list[Step]) -> list[Side]:
                     is_numbered = bool(label) and not begins_with_raise(body)
                     step.numbers.append(len(sides) if is_numbered else -1)
                     if is_numbered:
-                        sides.append(Side(step.path, step.line, label))
+                        sides.append(Side(step.path, step.line, label, step.by_size))
                     walk(body)
 
     walk(steps)
@@ -258,6 +264,19 @@ def _limit_test(step: RegionStep, region: Region) -> Branch:
     )
     error = HostStep(raise_message("ValueError", reason))
     return Branch([(test, [error])], line, path, [""], [-1])
+
+
+def regions_decided_by_sizes(steps: list[Step]) -> set[int]:
+    """Return the numbers of the regions on sides that sizes of inputs alone decide."""
+    bodies = [
+        body
+        for step in all_steps(steps)
+        if isinstance(step, Branch) and step.by_size
+        for _, body in step.arms
+    ]
+    return {
+        step.number for body in bodies for step in all_steps(body) if isinstance(step, RegionStep)
+    }
 
 
 def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:

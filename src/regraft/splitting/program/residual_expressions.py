@@ -174,3 +174,38 @@ def leaf_expressions(code: ast.expr) -> Iterator[ast.expr]:
         yield code
     for child in getattr(code, field, ()):
         yield from leaf_expressions(child.value if isinstance(child, ast.keyword) else child)
+
+
+# the parts of an expression of sizes, besides the sizes themselves
+SIZE_EXPRESSION_NODES = (
+    ast.BinOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.Constant,
+    ast.UnaryOp,
+    ast.boolop,
+    ast.cmpop,
+    ast.expr_context,
+    ast.operator,
+    ast.unaryop,
+)
+
+
+def is_made_of_sizes(code: ast.expr, size_names: set[str]) -> bool:
+    """Return whether an expression computes with sizes of tensors, with at least one, and constants
+    only.
+
+    size_names: the names of sizes and of what is computed from these.
+    """
+    unvisited: list[ast.AST] = [code]
+    has_size = False
+    while unvisited:
+        node = unvisited.pop()
+        is_shape = isinstance(node, ast.Attribute) and node.attr == "shape"
+        if is_shape or (isinstance(node, ast.Name) and node.id in size_names):
+            has_size = True
+        elif isinstance(node, (ast.Subscript, *SIZE_EXPRESSION_NODES)):
+            unvisited += ast.iter_child_nodes(node)
+        else:
+            return False
+    return has_size

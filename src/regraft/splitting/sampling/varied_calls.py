@@ -42,7 +42,8 @@ def fill_with(value: Any, extreme: float) -> Any:
 
 
 def perturb(value: Any, generator: torch.Generator, scale: float | None) -> Any:
-    """Return another input of the same shape: noise on floats, whole numbers from the same range.
+    """Return another input of the same shape: noise on floats, whole numbers from the same range, and
+    0 and 1 where all are 1.
 
     scale: the factor of the floats and of their noise; None for a random factor between 0.3 and
     1.7. Truth values, complex numbers, tensors without elements and what is no tensor stay as they
@@ -57,6 +58,7 @@ def perturb(value: Any, generator: torch.Generator, scale: float | None) -> Any:
         return value
     if not value.is_floating_point():
         low, high = int(value.min()), int(value.max())
+        low = 0 if low == high == 1 else low  # such as a mask that hides nothing
         return torch.randint(low, high + 1, value.shape, generator=generator, dtype=value.dtype)
     # one element has no deviation
     spread = float(value.std(unbiased=False)) or float(value.abs().mean()) or 1.0

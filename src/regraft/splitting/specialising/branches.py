@@ -10,7 +10,7 @@ import torch
 from regraft.splitting.program.possible_constants import TRUTHS, narrow_value, possible_constants
 from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
-from regraft.splitting.program.residual_expressions import method_call
+from regraft.splitting.program.residual_expressions import is_made_of_sizes, method_call
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import (
     EitherValue,
@@ -71,15 +71,22 @@ def decide(
     condition on which each side is taken; "" for a side that no input has to show.
     """
     names = state.names
+    by_size = not state.values_decide_sizes and is_made_of_sizes(
+        test.code, state.size_names | state.derived_from_sizes
+    )
     sides = [
         specialise_apart(state, walk, names, test.code, walk is body) for walk in (body, orelse)
     ]
+    values_decide_sizes = state.values_decide_sizes
     merge_paths(state, sides)
+    if by_size:
+        state.values_decide_sizes = values_decide_sizes
     arms: list[tuple[ast.expr | None, list[Step]]] = [
         (test.code, sides[0][0]),
         (None, sides[1][0]),
     ]
-    state.steps.append(Branch(arms, getattr(node, "lineno", 0), state.frame.path, list(labels)))
+    line = getattr(node, "lineno", 0)
+    state.steps.append(Branch(arms, line, state.frame.path, list(labels), by_size=by_size))
 
 
 def decide_value(

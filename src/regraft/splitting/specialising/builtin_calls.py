@@ -76,6 +76,7 @@ PURE_BUILTINS = frozenset(
         "all",
         "type",
         "divmod",
+        "callable",
     }
 )
 
@@ -140,8 +141,9 @@ def call_builtin(
 def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Return the value of len(): a constant for a list of known length, the first size for a
     tensor; None for other operands, with which the host runs the function."""
-    if has_definite_length(state, call.operands[0]):
-        return state.static(len(call.operands[0].example))
+    operand = call.operands[0]
+    if has_definite_length(state, operand) or (isinstance(operand, HostValue) and operand.fields):
+        return state.static(len(operand.example))
     tensors = call.tensors
     return get_element(state, get_shape(state, tensors[0]), 0) if tensors else None
 
@@ -248,6 +250,7 @@ def read_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
 BUILTINS: dict[str, Callable[[Specialisation, BuiltinCall], Value | None]] = {
     "abs": call_on_elements,
     "bool": read_tensor,
+    "callable": inspect_tensor,
     "enumerate": pair_elements,
     "float": read_tensor,
     "hasattr": inspect_tensor,

@@ -209,6 +209,8 @@ def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
     Raises Unsplittable where the network's own functions or objects are arguments."""
     if getattr(builtins, call.function_name, None) is not call.function:
         return None
+    if call.function in (callable, isinstance) and are_static(call.operands):
+        return state.static(call.function(*(operand.example for operand in call.args)))
     if call.holds_local:
         raise state.refuse(
             call.node,

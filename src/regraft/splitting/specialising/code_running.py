@@ -79,6 +79,7 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedVa
     state.fallible_operations += observation.by_values or (
         observation.by_sizes and (is_resized or has_host_integer(operands))
     )
+    state.values_decide_sizes = state.values_decide_sizes or bool(observation.shapes)
     twin = NO_TWIN
     if is_resized or isinstance(observation.result, (list, dict)):
         limit = OPERATION_FACTOR * (observation.operations + 10)
@@ -168,6 +169,8 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
                 node, "a number that is read from a tensor decides the sizes of several results"
             )
         value = widened
+        if not state.derived_from_sizes.issuperset(numbers):
+            state.values_decide_sizes = True
     return value
 
 

@@ -227,6 +227,7 @@ def carry_over(
         else None
     )
     if widened is not None:
+        state.values_decide_sizes = True
         bound = state.bind_name(key, widened)
         assert isinstance(bound, TensorValue)
         return replace(value, alternative=bound) if isinstance(value, EitherValue) else bound

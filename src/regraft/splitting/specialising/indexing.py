@@ -205,6 +205,8 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
             node, "a list of anything but numbers of one type, as a tensor, is not supported"
         )
     tensor = torch.tensor(numbers.example, dtype=None if kinds else torch.int64)
+    has_length = has_definite_length(state, numbers)
+    state.values_decide_sizes = state.values_decide_sizes or not has_length
     dtype_name = ast.Constant(str(tensor.dtype).partition(".")[2])
     code = ast.Call(
         ast.Attribute(name("numpy"), "asarray", ast.Load()), [numbers.code, dtype_name], []
@@ -213,7 +215,7 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
         TensorValue(
             tensor,
             code,
-            NO_TWIN if has_definite_length(state, numbers) else lengthen(tensor, [0]),
+            NO_TWIN if has_length else lengthen(tensor, [0]),
         )
     )
 

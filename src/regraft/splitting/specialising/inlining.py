@@ -14,6 +14,7 @@ from regraft.splitting.program.control_flow import (
     without_loop_returns,
 )
 from regraft.splitting.program.values import LostValue, StaticValue, Value, has_kind
+from regraft.splitting.specialising.closures import drop_ended_names
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.elements import get_element, make_tuple
 from regraft.splitting.specialising.local_functions import body_nodes, own_names
@@ -117,11 +118,7 @@ def inline(
     state.frame, state.loops = outer_frame, loops
     prefix = f"f{number}_"
     state.unread_names.update(variable for variable in state.names if variable.startswith(key))
-    state.names = {
-        variable: value
-        for variable, value in state.names.items()
-        if variable.startswith(key) or not variable.startswith(prefix)
-    }
+    state.names = drop_ended_names(state, prefix)
     forget_dead_objects(state)
     value = state.names[key]
     parts = [value, *(get_element(state, value, place) for place in value.fields)]

@@ -26,7 +26,7 @@ from regraft.splitting.specialising.code_running import (
     run_operation,
 )
 from regraft.splitting.specialising.dictionaries import list_items
-from regraft.splitting.specialising.elements import get_element
+from regraft.splitting.specialising.elements import get_element, list_elements, take_elements
 from regraft.splitting.specialising.host_displays import write_codes, write_new_dictionary
 from regraft.splitting.specialising.host_lists import (
     check_change,
@@ -117,11 +117,29 @@ def evaluate_starred_argument(state: Specialisation, arg: ast.Starred) -> list[V
             state.require_single_kind(arg, get_element(state, sequence, place))
             for place in range(len(sequence.code.elts))
         ]
-    elements = index_elements(state, arg, sequence)
+    if isinstance(sequence, TensorValue):
+        elements = take_region_elements(state, arg, sequence)
+    else:
+        elements = index_elements(state, arg, sequence)
     if elements is None:
         raise state.refuse(
             arg, "a call with * of something whose length is not known is not supported"
         )
+    return elements
+
+
+def take_region_elements(
+    state: Specialisation, arg: ast.Starred, sequence: TensorValue
+) -> list[Value] | None:
+    """Return the elements of a tuple or tensor that a region computes, under names of their own,
+    and note them as pending; None for a tensor whose length is not known."""
+    if isinstance(sequence.example, torch.Tensor):
+        rows = list_elements(state, arg, sequence)
+        elements = rows and [state.bind_if_tensor(row) for row in rows]
+    else:
+        elements = take_elements(state, arg, sequence)
+    if elements is not None and state.pending[-1] is not None:
+        state.pending[-1].extend(elements)
     return elements
 
 

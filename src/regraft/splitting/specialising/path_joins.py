@@ -211,7 +211,7 @@ def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> 
             widened = open_differing_sizes(joined, value)
             if widened is None:
                 return LostValue(name(key))
-            joined = widened
+            joined, state.values_decide_sizes = widened, True
     if any(value.example is not values[0].example for value in values):
         joined = state.joined_values.setdefault(
             tuple(id(value.example) for value in values), state.merge_aliases(joined, values)

@@ -15,12 +15,18 @@ from regraft.splitting.errors import Unsplittable, refuse
 from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves_block
-from regraft.splitting.program.residual_expressions import WRAPPER_SUFFIX, name, submodule_text
+from regraft.splitting.program.residual_expressions import (
+    WRAPPER_SUFFIX,
+    is_made_of_sizes,
+    name,
+    submodule_text,
+)
 from regraft.splitting.program.statements import Assign, read_names
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
+    HostValue,
     LostValue,
     Names,
     StaticValue,
@@ -131,6 +137,10 @@ class Specialisation:
         self.allows_partial = True
         self.changed_names: set[str] = set()  # names that changed without an assignment to them
         self.size_names: set[str] = set()  # names of sizes that regions compute
+        # names of other numbers and truth values that the host computes from sizes alone
+        self.derived_from_sizes: set[str] = set()
+        # whether values of tensors decide sizes somewhere in the program so far
+        self.values_decide_sizes = False
         # open dimensions of all tensors that a name ever holds
         self.open_by_name: dict[str, set[int]] = {}
         # of names that hold an EitherValue: the names that they got it from
@@ -156,6 +166,8 @@ class Specialisation:
         self.stand_ins: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
         self.under_construction: list[Value] = []  # the objects whose constructors run
         self.local_functions: dict[Any, LocalFunction] = {}  # by their stand-ins
+        # what the names of followed functions that have ended begin with
+        self.ended_prefixes: set[str] = set()
 
         # modules, and their attributes that are variables of a call
         self.paths = {
@@ -334,6 +346,11 @@ class Specialisation:
             and key not in self.varying_names
             and (value.constant or all(map(self.is_constant, read_names(value.code))))
         )
+        if is_computed:
+            is_derived = isinstance(value, HostValue) and is_made_of_sizes(
+                value.code, self.size_names | self.derived_from_sizes
+            )
+            (self.derived_from_sizes.add if is_derived else self.derived_from_sizes.discard)(key)
         self.names[key] = value.with_name(key).with_constant(constant)
         return self.names[key]
 

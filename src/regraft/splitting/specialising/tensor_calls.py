@@ -156,7 +156,7 @@ def concatenate_list(
     )
     axis = dim.example % tensor.ndim
     if id(args[0].example) in state.ragged and twin.shape[axis] == tensor.shape[axis]:
-        twin = lengthen(twin, [axis])
+        twin, state.values_decide_sizes = lengthen(twin, [axis]), True
     return state.bind_in_host(
         TensorValue(tensor, code, NO_TWIN if twin.shape == tensor.shape else twin)
     )
