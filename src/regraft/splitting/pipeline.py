@@ -198,6 +198,7 @@ def partition_into_regions(
         region.open = tuple(
             frozenset(specialised.open_by_name.get(key, ())) for key in region.inputs
         )
+        region.sizes = specialised.size_names.intersection(region.inputs)
     return Program(
         network,
         parameters,

@@ -31,7 +31,8 @@ class Specialised:
 
     scope: the globals of the statements. classes: the host's classes for objects that forward
     returns. outside: names that are no variables of the program. open_by_name: the dimensions of
-    tensors whose sizes may differ, by variable. assigned: the attributes of modules that are
+    tensors whose sizes may differ, by variable. size_names: variables that only ever hold a size of a
+    tensor. assigned: the attributes of modules that are
     variables of a call.
     """
 
@@ -40,6 +41,7 @@ class Specialised:
     classes: Classes
     outside: frozenset[str]
     open_by_name: dict[str, Any]
+    size_names: frozenset[str]
     assigned: list[Attribute]
 
 
@@ -60,6 +62,7 @@ def specialise(
         {name: describe_class(kind) for name, kind in state.results.items()},
         names_outside(state),
         state.open_by_name,
+        frozenset(state.size_names - state.tensor_names),
         sorted(state.scratch),
     )
 

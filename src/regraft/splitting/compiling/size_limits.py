@@ -128,7 +128,7 @@ def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> Size
     decide by such a size.
     """
     limits = SizeLimits(region, module)
-    if not varying_axes(region):
+    if not varying_axes(region) and not region.sizes:
         if sized_by_data:
             _check_data(region, module)
         limits.paths.append(())

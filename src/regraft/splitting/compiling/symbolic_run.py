@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import logging
 import math
 import sys
 import sysconfig
@@ -74,8 +75,13 @@ def symbolic_guards(
 
     shape_env = ShapeEnv(duck_shape=False, specialize_zero_one=False)
     mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
-    inputs, sizes = [], {}
+    inputs: list[Any] = []
+    sizes: dict[Any, str] = {}
     for key, tensor in zip(region.inputs, sample, strict=True):
+        if key in region.sizes:
+            inputs.append(make_symbolic_number(shape_env, key, int(tensor)))
+            sizes[inputs[-1].node.expr] = key
+            continue
         open_dims = axes.get(key, {})
         dims = [
             DimDynamic.DYNAMIC if dim in open_dims else DimDynamic.STATIC
@@ -97,6 +103,7 @@ def symbolic_guards(
 
     with (
         torch.no_grad(),
+        _without_log(),
         _without_texts(),
         _sizes_as_whole_numbers(),
         without_fast_path(),
@@ -114,6 +121,19 @@ def symbolic_guards(
         yield text
 
 
+def make_symbolic_number(shape_env: Any, key: str, number: int) -> torch.SymInt:
+    """Return a symbol for a size that the region gets as an input, of which `number` is the value
+    in the sample."""
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    source = ConstantSource(key)
+    symbol = shape_env.create_symbol(
+        number, source, DimDynamic.DYNAMIC, None, positive=None, do_not_specialize_zero_one=True
+    )
+    return shape_env.create_symintnode(symbol, hint=number, source=source)
+
+
 @contextmanager
 def without_fast_path() -> Iterator[None]:
     """In the `with` block let Transformer layers compute with ordinary operations, which run
@@ -124,6 +144,14 @@ def without_fast_path() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """In the `with` block let PyTorch log no failure of an operation without data."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    with mock.patch.object(logger, "disabled", True):
+        yield
 
 
 @contextmanager

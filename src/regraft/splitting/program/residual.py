@@ -101,7 +101,8 @@ class Region:
     eager where torch is faster. limits: conditions on sizes of the inputs, as Python expressions,
     outside of which the compiled region was not traced. sized_by_data: whether values decide the
     size of a tensor in it, as far as its comparison with torch has seen. seconds: the shortest
-    times of the compiled region and of torch; None where they were not measured.
+    times of the compiled region and of torch; None where they were not measured. sizes: the inputs
+    that are sizes of tensors, which another region or the host has computed.
     """
 
     number: int
@@ -115,6 +116,7 @@ class Region:
     limits: list[str] = field(default_factory=list)
     sized_by_data: bool = False
     seconds: tuple[float, float] | None = None
+    sizes: frozenset[str] = frozenset()
 
 
 Step = TensorStep | HostStep | Branch | Loop | RegionStep

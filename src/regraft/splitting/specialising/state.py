@@ -137,6 +137,7 @@ class Specialisation:
         self.allows_partial = True
         self.changed_names: set[str] = set()  # names that changed without an assignment to them
         self.size_names: set[str] = set()  # names of sizes that regions compute
+        self.tensor_names: set[str] = set()  # names that hold a tensor somewhere
         # names of other numbers and truth values that the host computes from sizes alone
         self.derived_from_sizes: set[str] = set()
         # whether values of tensors decide sizes somewhere in the program so far
@@ -336,6 +337,8 @@ class Specialisation:
 
         A tensor is marked as constant if no input decides the value or what its expression reads.
         """
+        if isinstance(value, TensorValue):
+            self.tensor_names.add(key)
         if isinstance(value.example, torch.Tensor) and value.twin is not NO_TWIN:
             self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
         # else from outside
