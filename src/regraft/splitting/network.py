@@ -68,7 +68,7 @@ class Program:
 
     parameters: those of forward, as text. classes: the host's classes for objects that forward
     returns. scope: the globals of the regions' statements. assigned: the attributes of modules that
-    are variables of a call.
+    are variables of a call. messages: sentences on calls that only say something.
     """
 
     network: Network
@@ -78,6 +78,7 @@ class Program:
     classes: Classes
     scope: dict[str, Any]
     assigned: list[Attribute]
+    messages: tuple[str, ...]
 
     @cached_property
     def modules(self) -> list[RegionModule]:

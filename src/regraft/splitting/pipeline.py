@@ -207,6 +207,7 @@ def partition_into_regions(
         specialised.classes,
         specialised.scope,
         specialised.assigned,
+        specialised.messages,
     )
 
 
@@ -288,6 +289,7 @@ def describe_parts(compiled: CompiledNetwork, side_count: int, analysis: float) 
         at_threshold=(),
         seconds=0.0,
         not_left=not_left,
+        left_out=program.messages,
         analysis=analysis,
         outline=tuple(outline_of(program.steps)),
         regions=tuple(region_facts(program.regions, entries)),

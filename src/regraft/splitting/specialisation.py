@@ -33,7 +33,7 @@ class Specialised:
     returns. outside: names that are no variables of the program. open_by_name: the dimensions of
     tensors whose sizes may differ, by variable. size_names: variables that only ever hold a size of a
     tensor. assigned: the attributes of modules that are
-    variables of a call.
+    variables of a call. messages: sentences on calls that only say something, and are left out.
     """
 
     steps: list[Step]
@@ -43,6 +43,7 @@ class Specialised:
     open_by_name: dict[str, Any]
     size_names: frozenset[str]
     assigned: list[Attribute]
+    messages: tuple[str, ...]
 
 
 def specialise(
@@ -64,6 +65,7 @@ def specialise(
         state.open_by_name,
         frozenset(state.size_names - state.tensor_names),
         sorted(state.scratch),
+        tuple(state.messages),
     )
 
 

@@ -35,7 +35,8 @@ class Report:
     that a call of the original leaves behind; here they are variables of the call. analysis:
     seconds until the sub-networks were known. outline, regions: the parts nested as in the program,
     and facts about each region (`program_outline.py`). sides_taken: the numbers of the sides that
-    were run.
+    were run. left_out: a sentence for each call that only says something, such as `print`, which
+    the split network does not repeat.
     """
 
     subnetworks: int
@@ -54,3 +55,4 @@ class Report:
     outline: tuple[dict[str, Any], ...] = ()
     regions: tuple[dict[str, Any], ...] = ()
     sides_taken: tuple[int, ...] = ()
+    left_out: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ __all__ = [
     "single_iteration_body",
     "without_else",
     "without_loop_returns",
+    "without_try_returns",
 ]
 
 Loop = TypeVar("Loop", bound="ast.For | ast.While")
@@ -131,6 +132,59 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
         return body
     replaced = _LoopReturns(result, returned).replace_block(copy.deepcopy(body), None)
     return [assign_to(body[0], returned, ast.Constant(False)), *replaced]
+
+
+def without_try_returns(body: list[ast.stmt], result: str, returned: str) -> list[ast.stmt]:
+    """Return the same statements with each return in a `try` as assignments to two variables, after
+    which the statements of its block that follow are left out; `body` itself where no return is in
+    a `try`.
+
+    result, returned: as in `without_loop_returns`.
+    """
+    if not any(isinstance(node, ast.Try) for statement in body for node in ast.walk(statement)):
+        return body
+    without = _TryReturns(result, returned)
+    replaced = [without.visit(copy.deepcopy(statement)) for statement in body]
+    flat = [part for parts in replaced for part in (parts if isinstance(parts, list) else [parts])]
+    return [assign_to(body[0], returned, ast.Constant(False)), *flat] if without.count else body
+
+
+class _TryReturns(ast.NodeTransformer):
+    """Replaces each return in a `try` by assignments to two variables, and puts an `if` with the
+    return after the `try`. count: the number of `try` statements that were changed."""
+
+    def __init__(self, result: str, returned: str) -> None:
+        self.replacement, self.count = _LoopReturns(result, returned), 0
+
+    def visit_Try(self, node: ast.Try) -> ast.AST | list[ast.stmt]:
+        """Return the `try` without returns and the `if` after it; a `try` without returns as it
+        is."""
+        self.generic_visit(node)
+        if not contains_leave(node, ast.Return):
+            return node
+        self.count += 1
+        returned = ast.Name(self.replacement.returned, ast.Load())
+        in_body = any(
+            isinstance(statement, ast.Return) or contains_leave(statement, ast.Return)
+            for statement in node.body
+        )
+        node.body = self.without_returns(node.body)
+        for handler in node.handlers:
+            handler.body = self.without_returns(handler.body)
+        node.orelse = self.without_returns(node.orelse)
+        if node.orelse and in_body:
+            node.orelse = [ast.If(ast.UnaryOp(ast.Not(), returned), node.orelse, [])]
+        leaving = ast.If(returned, [ast.Return(ast.Name(self.replacement.result, ast.Load()))], [])
+        ast.copy_location(leaving, node)
+        return [ast.fix_missing_locations(node), ast.fix_missing_locations(leaving)]
+
+    def without_returns(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        """Return the statements of a block with their returns replaced."""
+        return self.replacement.replace_block(move_exits_to_tails(statements, ast.Return), [])
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Return an inner function unchanged."""
+        return node
 
 
 class _LoopReturns:

@@ -26,7 +26,10 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
     elif isinstance(target, ast.Subscript):
         store_element(state, target, value)
     elif isinstance(target, ast.Name):
-        store_name(state, state.frame.prefix + target.id, value)
+        key = state.variable_name(target.id)
+        if target.id in state.frame.nonlocal_names:
+            state.changed_names.add(key)
+        store_name(state, key, value)
     else:
         assert isinstance(target, ast.Attribute)
         state.pending.append([value])

@@ -36,6 +36,7 @@ from regraft.splitting.specialising.local_functions import (
     body_nodes,
     make_stand_in_function,
 )
+from regraft.splitting.specialising.messages import is_message, leave_out_message
 from regraft.splitting.specialising.method_calls import (
     READING_METHODS,
     call_method,
@@ -168,6 +169,8 @@ def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value
     cannot take."""
     if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
+    if is_message(callee.example):
+        return leave_out_message(state, node)
     args, keywords = evaluate_arguments(state, node, either=True)
     operands, function = [*args, *keywords.values()], callee.example
     has_either = has_kind(operands, EitherValue)
@@ -394,18 +397,18 @@ def make_local_function(
     state: Specialisation, node: ast.Lambda | ast.FunctionDef, definition: ast.FunctionDef
 ) -> Value:
     """Return the value of a lambda or inner function, which is noted in `state.local_functions` and
-    followed where it is called. Raises Unsplittable for decorators, generators, global and nonlocal
-    names, and defaults known only at run time.
+    followed where it is called. Raises Unsplittable for decorators, generators, global names, and
+    defaults known only at run time.
 
     definition: its statements; `node`: the lambda or function itself.
     """
-    unsupported_types = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
+    unsupported_types = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global)
     if definition.decorator_list or any(
         isinstance(inner_node, unsupported_types) for inner_node in body_nodes(definition)
     ):
         raise state.refuse(
             node,
-            "decorators, generators, global and nonlocal in an inner function are not supported",
+            "decorators, generators and global in an inner function are not supported",
         )
     defaults = [state.evaluate(default) for default in node.args.defaults]
     keyword_defaults = [

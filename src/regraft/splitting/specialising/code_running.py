@@ -79,6 +79,7 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedVa
     state.fallible_operations += observation.by_values or (
         observation.by_sizes and (is_resized or has_host_integer(operands))
     )
+    state.operations += observation.operations
     state.values_decide_sizes = state.values_decide_sizes or bool(observation.shapes)
     twin = NO_TWIN
     if is_resized or isinstance(observation.result, (list, dict)):
@@ -255,6 +256,7 @@ def read_in_worlds(
 ) -> tuple[Any, Any]:
     """Return `function` of a tensor's example and of its value in the second world; the first twice
     if the second's sizes do not fit. Raises Unrunnable where it fails on the example."""
+    state.operations += 1
     try:
         example = function(value.example)
     except Exception as problem:

@@ -226,7 +226,7 @@ def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
 def evaluate_named_expression(state: Specialisation, node: ast.NamedExpr) -> Value:
     """Store the value of `(x := y)` under the variable's name, and return it; raise Unsplittable
     where a pending value of the same expression reads the old one."""
-    key = state.frame.prefix + node.target.id
+    key = state.variable_name(node.target.id)
     value = state.evaluate(node.value)
     old_names = {
         candidate

@@ -51,7 +51,7 @@ def list_assigned_names(state: Specialisation, node: ast.AST) -> set[str]:
     """Return the names, with the function's prefix, that the statements of a loop assign or change
     in place, and the names of the elements of tuples and records that these hold now."""
     keys = {
-        state.frame.prefix + variable for variable in assigned_names(node) | changed_names(node)
+        state.variable_name(variable) for variable in assigned_names(node) | changed_names(node)
     }
     for key in sorted(keys):
         value = state.names.get(key)

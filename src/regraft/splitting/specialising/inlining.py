@@ -12,12 +12,14 @@ from regraft.splitting.program.control_flow import (
     mark_uses,
     move_exits_to_tails,
     without_loop_returns,
+    without_try_returns,
 )
 from regraft.splitting.program.values import LostValue, StaticValue, Value, has_kind
 from regraft.splitting.specialising.closures import drop_ended_names
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.elements import get_element, make_tuple
-from regraft.splitting.specialising.local_functions import body_nodes, own_names
+from regraft.splitting.specialising.lasting_effects import find_changed_container
+from regraft.splitting.specialising.local_functions import body_nodes, nonlocal_names, own_names
 from regraft.splitting.specialising.stand_ins import (
     forget_dead_objects,
     holds_local_function,
@@ -41,6 +43,7 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
             own_names(local_function.definition),
             local_function.frame,
         )
+        state.frame.nonlocal_names = nonlocal_names(local_function.definition)
         state.frame.may_repeat = state.loop_depth > 0
         return prepare_definition(state, local_function.definition)
     try:
@@ -98,7 +101,9 @@ def inline(
     definition = enter_function(state, function, f"f{number}_")
     result = state.unused_name("loop_result")
     state.guarded_names.add(state.frame.prefix + result)
-    statements = without_loop_returns(definition.body, result, state.unused_name("loop_returned"))
+    returned = state.unused_name("loop_returned")
+    statements = without_try_returns(definition.body, result, returned)
+    statements = without_loop_returns(statements, result, returned)
     body = move_exits_to_tails(
         [*statements, ast.copy_location(ast.Return(None), definition)], ast.Return
     )
@@ -108,7 +113,7 @@ def inline(
             raise state.refuse(
                 statement, "a return in try, or in a with that others follow, is not supported"
             )
-    bind_arguments(state, node, function, owner, args, keywords)
+    bind_arguments(state, node, function, owner, args, keywords, definition)
     if state.pending[-1] is not None:
         state.pending[-1].clear()  # the arguments have names now
     state.call_depth += 1
@@ -136,9 +141,10 @@ def bind_arguments(
     owner: Any,
     args: list[Value],
     keywords: dict[Any, Value],
+    definition: ast.FunctionDef,
 ) -> None:
-    """Bind the parameters of a function to the arguments of its call, and to the defaults of the
-    others; raise Unsplittable for arguments that do not fit."""
+    """Bind the parameters of a function, with its definition, to the arguments of its call, and to
+    the defaults of the others; raise Unsplittable for arguments that do not fit."""
     positional = (
         [state.static(owner, state.alias_global("module", owner)), *args]
         if owner is not None
@@ -154,7 +160,7 @@ def bind_arguments(
             value = make_tuple(state, [state.bind_if_tensor(element) for element in value or ()])
         elif parameter.kind is parameter.VAR_KEYWORD:
             extra_keywords = value or {}
-            if any(
+            if changes_dictionary(definition, parameter.name) or any(
                 not isinstance(extra, StaticValue) or holds_local_function(state, extra.example)
                 for extra in extra_keywords.values()
             ):
@@ -165,6 +171,16 @@ def bind_arguments(
         store_name(
             state, state.frame.prefix + parameter.name, value or state.static(parameter.default)
         )
+
+
+def changes_dictionary(definition: ast.FunctionDef, parameter: str) -> bool:
+    """Return whether a function changes the dictionary of its keywords."""
+    changed = {
+        container.id
+        for node in ast.walk(definition)
+        if isinstance(container := find_changed_container(node), ast.Name)
+    }
+    return parameter in changed
 
 
 def bind_owner(state: Specialisation, definition: ast.FunctionDef, owner: Any) -> None:

@@ -127,7 +127,7 @@ def find_holder(state: Specialisation, node: ast.expr, base: Value) -> str | Non
     """Return the name that holds the tensor: a local variable, or a place of an object; None if
     there is none. A local variable is returned without a look at what it holds."""
     if isinstance(node, ast.Name):
-        return state.frame.prefix + node.id
+        return state.variable_name(node.id)
     has_name = (
         isinstance(base.code, ast.Name)
         and base.code.id not in state.unread_names

@@ -72,7 +72,8 @@ def make_stand_in_function(
 
 def own_names(definition: ast.FunctionDef) -> set[str]:
     """Return the names that belong to the function itself: its parameters, what it assigns or
-    deletes itself, comprehension variables among it, and the functions and classes in it."""
+    deletes itself, comprehension variables among it, and the functions, classes and imports in
+    it."""
     parameters = definition.args
     arguments = [
         *parameters.posonlyargs,
@@ -87,7 +88,19 @@ def own_names(definition: ast.FunctionDef) -> set[str]:
             names.add(node.id)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
-    return names
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    return names - nonlocal_names(definition)
+
+
+def nonlocal_names(definition: ast.FunctionDef) -> set[str]:
+    """Return the names that a function declares `nonlocal`."""
+    return {
+        name
+        for node in body_nodes(definition)
+        if isinstance(node, ast.Nonlocal)
+        for name in node.names
+    }
 
 
 def body_nodes(definition: ast.AST) -> list[ast.AST]:

@@ -161,7 +161,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
     if not all(same_type(elements[0], element) for element in elements):
         raise state.refuse(node, "a loop over values of different types or shapes is not supported")
     node, target = write_loop_variable(state, node, elements[0])
-    key = state.frame.prefix + target.id
+    key = state.variable_name(target.id)
     unassigned = () if key in state.names and not state.names[key].partial else (key,)
 
     def follow() -> None:
@@ -220,7 +220,7 @@ def write_loop_variable(
     """
     target = node.target
     if isinstance(target, ast.Name) and not holds_another_type(
-        state, state.frame.prefix + target.id, element
+        state, state.variable_name(target.id), element
     ):
         return node, target
     variable = ast.copy_location(ast.Name(state.fresh_name(), ast.Store()), node)

@@ -9,7 +9,12 @@ import torch
 
 from regraft.splitting.program.possible_constants import TRUTHS
 from regraft.splitting.program.residual import HostStep
-from regraft.splitting.program.residual_expressions import MUTATORS, is_static_object, method_call
+from regraft.splitting.program.residual_expressions import (
+    MUTATORS,
+    holds_tensor,
+    is_static_object,
+    method_call,
+)
 from regraft.splitting.program.statements import Evaluate
 from regraft.splitting.program.values import (
     ComputedValue,
@@ -17,6 +22,7 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
+    are_static,
     convert_to_host,
 )
 from regraft.splitting.specialising.code_running import (
@@ -70,6 +76,7 @@ HOST_METHODS = frozenset(
         "index",
         "count",
         "reverse",
+        "sort",
     }
 )
 
@@ -227,9 +234,10 @@ def call_host_method(state: Specialisation, call: MethodCall) -> Value:
         )
     args = write_new_dictionaries(state, call)
     codes = write_codes(state, args)
-    if call.keywords or any(is_static_object(argument) for argument in args):
+    options = sort_options(state, call) if method_name == "sort" else []
+    if (call.keywords and not options) or any(is_static_object(argument) for argument in args):
         raise state.refuse(node, "an object that is not plain data goes into a container")
-    code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), codes, [])
+    code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), codes, options)
     if method_name in MUTATORS:
         check_no_list_read(state, node)
         check_change(state, node, base.example)
@@ -255,6 +263,16 @@ def write_new_dictionaries(state: Specialisation, call: MethodCall) -> list[Valu
         write_new_dictionary(state, argument_node, argument)
         for argument_node, argument in zip(call.node.args, call.args, strict=True)
     ]
+
+
+def sort_options(state: Specialisation, call: MethodCall) -> list[ast.keyword]:
+    """Return the keyword `reverse` of `list.sort`, if it is written; raise Unsplittable for a key,
+    for `reverse` known only at run time, and for a list of tensors."""
+    if set(call.keywords) - {"reverse"} or not are_static(call.keywords.values()):
+        raise state.refuse(call.node, "sort() takes a constant reverse only")
+    if holds_tensor(call.base.example):
+        raise state.refuse(call.node, "sort() of tensors is not supported")
+    return [ast.keyword(key, value.code) for key, value in call.keywords.items()]
 
 
 def note_extension(state: Specialisation, base: Value, extension: Value) -> None:

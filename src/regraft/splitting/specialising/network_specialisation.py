@@ -87,7 +87,7 @@ def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.Fun
     function = type(network).forward
     definition = enter_function(state, function, "")
     state.variables = state.variables | state.frame.own_names
-    bind_arguments(state, call, function, network, [], keywords)
+    bind_arguments(state, call, function, network, [], keywords, definition)
     return definition
 
 

@@ -50,6 +50,7 @@ class Frame:
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
         self.own_names: set[str] = set()  # the function's own names
+        self.nonlocal_names: set[str] = set()  # names of the functions around that it assigns
         self.first_parameter = ""  # its first parameter
         self.outer: Frame | None = None  # for a local function: the one that made it
         self.line = 0  # of the statement that is specialised
@@ -167,6 +168,10 @@ class Specialisation:
         self.stand_ins: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
         self.under_construction: list[Value] = []  # the objects whose constructors run
         self.local_functions: dict[Any, LocalFunction] = {}  # by their stand-ins
+        # sentences on calls that only say something, which are left out
+        self.messages: dict[str, None] = {}
+        # operations on tensors that were run so far to find what they give
+        self.operations = 0
         # what the names of followed functions that have ended begin with
         self.ended_prefixes: set[str] = set()
 
@@ -368,6 +373,14 @@ class Specialisation:
         """Return the variables with which residual code can be run: the globals, the network under
         `self`, and `examples`, the values of the names."""
         return {**self.globals, **examples, "self": self.model}
+
+    def variable_name(self, identifier: str) -> str:
+        """Return the name in `names` of a variable that the followed function assigns: of the
+        function around it if it is declared `nonlocal`."""
+        frame = self.frame
+        while identifier in frame.nonlocal_names and frame.outer is not None:
+            frame = frame.outer
+        return frame.prefix + identifier
 
     def bind_result(self, value: Value) -> ast.expr:
         """Return the name that holds a region's result; where its expression is no name, a step is

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from regraft.splitting.errors import Unrunnable
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep, Step
 from regraft.splitting.program.residual_expressions import (
@@ -58,6 +60,7 @@ from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Cases, Specialisation
+from regraft.splitting.specialising.try_statements import execute_try
 from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
 
 # context managers that change no result
@@ -200,10 +203,20 @@ def execute_delete(state: Specialisation, node: ast.Delete) -> None:
                 {},
             )
             continue
+        if base is not None and isinstance(target, ast.Subscript) and is_list_element(target, base):
+            pop = ast.Call(ast.Attribute(target.value, "pop", ast.Load()), [target.slice], [])
+            state.evaluate(ast.fix_missing_locations(ast.copy_location(pop, node)))
+            continue
         if not isinstance(target, ast.Name) or state.frame.prefix + target.id not in state.names:
             raise state.refuse(node, "del of anything but a local name is not supported")
         del state.names[state.frame.prefix + target.id]
         state.deleted_names.add(state.frame.prefix + target.id)
+
+
+def is_list_element(target: ast.Subscript, base: Value) -> bool:
+    """Return whether a target is one element of a list of the host, `base`."""
+    is_list = isinstance(base, HostValue) and type(base.example) is list
+    return is_list and not isinstance(target.slice, ast.Slice)
 
 
 def execute_assign(state: Specialisation, node: ast.Assign) -> None:
@@ -389,13 +402,48 @@ def execute_if(state: Specialisation, node: ast.If) -> None:
 
 
 def execute_with(state: Specialisation, node: ast.With) -> None:
-    """Specialise `with` of torch.no_grad and its like: only its body, as a residual program
-    computes no gradients. Raises Unsplittable for other context managers."""
+    """Specialise `with` of a context manager that changes no result: only its body. Raises
+    Unsplittable for other context managers."""
     for item in node.items:
         manager = state.evaluate(item.context_expr)
-        if not isinstance(manager.example, GRADIENT_MODES) or item.optional_vars is not None:
-            raise state.refuse(node, "with is supported for torch.no_grad and its like only")
+        if not changes_no_result(manager.example) or item.optional_vars is not None:
+            raise state.refuse(
+                node,
+                "with is supported for torch.no_grad and its like, torch.autocast(enabled=False)"
+                " and nullcontext() only",
+            )
     state.execute_block(node.body)
+
+
+def changes_no_result(manager: Any) -> bool:
+    """Return whether a context manager changes no result: a mode of gradients, since a residual
+    program computes none, `nullcontext`, and automatic precision that is switched off."""
+    if isinstance(manager, torch.autocast):
+        return not manager._enabled
+    return isinstance(manager, (*GRADIENT_MODES, contextlib.nullcontext))
+
+
+def execute_import(state: Specialisation, node: ast.Import | ast.ImportFrom) -> None:
+    """Specialise an import in a function: run it now, and bind its names to what it gives; raise
+    Unrunnable where it fails."""
+    scope = {
+        key: state.frame.scope.get(key) for key in ("__name__", "__package__", "__builtins__")
+    }
+    imported: dict[str, Any] = {}
+    try:
+        exec(compile(ast.Module([node], []), state.frame.path, "exec"), scope, imported)
+    except Exception as problem:
+        reason = f"this import fails: {type(problem).__name__}: {problem}"
+        raise state.refuse(node, reason, Unrunnable) from problem
+    for key, value in imported.items():
+        store_name(state, state.frame.prefix + key, state.static(value))
+
+
+def execute_nonlocal(state: Specialisation, node: ast.Nonlocal) -> None:
+    """Specialise `nonlocal`, which adds no step; raise Unsplittable for a variable of a function
+    that forward does not call."""
+    if state.frame.outer is None:
+        raise state.refuse(node, "nonlocal in a function from outside is not supported")
 
 
 Handler = Callable[[Specialisation, Any], None]
@@ -411,9 +459,13 @@ STATEMENTS: dict[type[ast.stmt], Handler] = {
     ast.For: execute_for,
     ast.FunctionDef: execute_function_definition,
     ast.If: execute_if,
+    ast.Import: execute_import,
+    ast.ImportFrom: execute_import,
+    ast.Nonlocal: execute_nonlocal,
     ast.Pass: execute_pass,
     ast.Raise: execute_raise,
     ast.Return: execute_return,
+    ast.Try: execute_try,
     ast.While: execute_while,
     ast.With: execute_with,
 }

@@ -228,7 +228,7 @@ def save_from_stores(state: Specialisation, target: ast.expr, value: Value) -> V
     is."""
     if isinstance(value, (StaticValue, LostValue)):
         return value
-    stored_names = {state.frame.prefix + target_name for target_name in assigned_names(target)}
+    stored_names = {state.variable_name(target_name) for target_name in assigned_names(target)}
     stores_in_containers = any(
         isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(target)
     )
