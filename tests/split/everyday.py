@@ -4,13 +4,13 @@ messages, containers that change, inner functions."""
 import contextlib
 import logging
 import warnings
-from collections import deque
 
 import torch
 from torch import nn
 
 from split.language import Layers
 
+WIDTHS = {"gelu": 3}
 logger = logging.getLogger(__name__)
 
 
@@ -40,7 +40,7 @@ class ImportsNames(Layers):
     def forward(self, x):
         from math import sqrt as root
 
-        import torch.nn.functional as functional
+        from torch.nn import functional
 
         scale = root(x.shape[1])
         if x[0, 0] > 0:
@@ -64,7 +64,7 @@ def asks_safely(value):
         import torch
 
         return isinstance(value, torch.nn.Parameter)
-    except Exception:
+    except (ImportError, AttributeError):
         return False
 
 
@@ -88,9 +88,8 @@ class TriesMissing(Layers):
 
 class TriesElse(Layers):
     def forward(self, x):
-        table = {"gelu": 1}
         try:
-            table["relu"]
+            WIDTHS["relu"]
         except KeyError:
             width = 3
         else:
@@ -208,41 +207,6 @@ class SetOfNumbers(Layers):
         return self.heads[0](x)
 
 
-class SetThatGrows(Layers):
-    def forward(self, x):
-        seen = set()
-        for number in [0, 1, 0, 2]:
-            if number in seen:
-                continue
-            seen.add(number)
-            if x[0, number] > 0:
-                x = x + self.a(x)
-        return x, len(seen)
-
-
-class Queue(Layers):
-    def forward(self, x):
-        queue = deque([x, x * 2])
-        if x.sum() > 0:
-            queue.append(self.a(x))
-        first = queue.popleft()
-        queue.appendleft(first * 3)
-        return torch.stack(list(queue)).sum(0)
-
-
-class QueueLoop(Layers):
-    def forward(self, x):
-        queue = deque()
-        queue.append(0)
-        steps = 0
-        while queue:
-            node = queue.popleft()
-            steps += 1
-            if node < 2 and x[0, node] > 0:
-                queue.append(node + 1)
-        return x * steps
-
-
 class NonlocalCounter(Layers):
     def forward(self, x):
         count = 0
@@ -309,23 +273,6 @@ class DecoratedLoop(Layers):
         return self.b(self.search(x))
 
 
-@contextlib.contextmanager
-def evaluating(model):
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
-
-
-class Suppresses(Layers):
-    def forward(self, x):
-        with contextlib.suppress(ImportError):
-            import math
-        return x * math.e if x.sum() > 0 else x
-
-
 class NullContext(Layers):
     def forward(self, x):
         with contextlib.nullcontext():
@@ -371,7 +318,7 @@ class StarredTensors(Layers):
     def forward(self, x):
         low, high = x[:, :3], x[:, 3:]
         parts = (low, high) if x.sum() > 0 else (high, low)
-        return torch.hypot(*parts) + torch.add(*x.chunk(2, dim=1))
+        return torch.maximum(*parts) + torch.add(*x.chunk(2, dim=1))
 
 
 class ChangesDictionary(Layers):
@@ -395,8 +342,7 @@ class Global(Layers):
 
 class LengthOfShape(Layers):
     def forward(self, x):
-        flags = tuple(size > 1 for size in x.shape)
-        if len(x.shape) > 2 or not any(flags):
+        if len(x.shape) > 2:
             return x * 2
         return self.a(x) if x.sum() > 0 else x
 
@@ -409,3 +355,147 @@ class PrintsOften(Layers):
             if y.max() > 0.5:
                 break
         return y
+
+
+def make_counter():
+    count = 0
+
+    def increase(by=1):
+        nonlocal count
+        count += by
+        return count
+
+    return increase
+
+
+class SharedCounter(Layers):
+    def forward(self, x):
+        first, second = make_counter(), make_counter()
+        first()
+        if x.sum() > 0:
+            first(2)
+            second()
+        if x[0, 0] > 0:
+            return x * first(), second()
+        return x, first() + second()
+
+
+class CounterInLoop(Layers):
+    def forward(self, x):
+        increase = make_counter()
+        while x.abs().max() > 0.5:
+            x = x * 0.6
+            if x.sum() > 0:
+                increase()
+        return x, increase()
+
+
+class NonlocalInLoop(Layers):
+    def forward(self, x):
+        best = x.sum()
+
+        def look(y):
+            nonlocal best
+            if y.sum() > best + 0.5:
+                best = y.sum()
+
+        for row in x.tolist():
+            look(torch.tensor(row))
+        y = x
+        while y.abs().max() > 1:
+            y = y * -0.7
+            look(y)
+        return best
+
+
+class CapturedList(Layers):
+    def forward(self, x):
+        rows = []
+
+        def keep(y):
+            rows.append(y)
+            return len(rows)
+
+        for head in self.heads:
+            if keep(head(x)) > 1 and x[0, len(rows)] > 0:
+                break
+        return torch.cat(rows), len(rows)
+
+
+class ChangedInPlace(Layers):
+    def forward(self, x):
+        y = x.clone()
+        scale = make_scale(y)
+        if x.sum() > 0:
+            y += 1
+        return scale(x)
+
+
+class LateVariable(Layers):
+    def forward(self, x):
+        factor = 1
+
+        def scale(y):
+            return y * factor
+
+        if x.sum() > 0:
+            factor = 2
+        y = scale(x)
+        factor = 3
+        return y + scale(x)
+
+
+class SortsThenPops(Layers):
+    def forward(self, x):
+        sums = x.sum(1).tolist()
+        sums.sort(reverse=True)
+        total = 0.0
+        while sums and total < 3:
+            total += abs(sums.pop()) + 1
+        return x * total, sums
+
+
+class TriesKinds(Layers):
+    def forward(self, x):
+        try:
+            kind = self.heads.kind
+        except (AttributeError, KeyError) as error:
+            kind = type(error).__name__
+        if kind == "AttributeError" and x.sum() > 0:
+            return self.a(x), kind
+        return x, kind
+
+
+class LogsValues(Layers):
+    def forward(self, x):
+        seen = [1, 2]
+        logger.info("popped %d of %s", seen.pop(), x)
+        if x.sum() > 0:
+            print(f"values {x} and {len(seen):>3}", flush=True)
+        return x * seen[-1], len(seen)
+
+
+def make_pair(y):
+    return (lambda z: z + y, 1)
+
+
+class ReturnedPair(Layers):
+    def forward(self, x):
+        return make_pair(x)[0](x) if x.sum() > 0 else x
+
+
+class DecidesBySize(nn.Module):
+    """Not a subclass of Layers: no example of the tests takes a side."""
+
+    def forward(self, x):
+        if x.shape[0] > 7:
+            return x * 3
+        return x * 2 if x.sum() > 0 else x
+
+
+class DecidesByFound(nn.Module):
+    """Values decide the size that is compared."""
+
+    def forward(self, x):
+        rows = x[x.sum(1) > 0]
+        return x * 3 if rows.shape[0] > 7 else x * 2

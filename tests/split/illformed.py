@@ -1,8 +1,11 @@
 """Networks that cannot be split."""
 
+import contextlib
 import dataclasses
 import math
+import sys
 import time
+from collections import deque
 
 import torch
 from torch import nn
@@ -75,12 +78,6 @@ class Tries(Base):
 class Yields(Base):
     def forward(self, x):
         yield x
-
-
-class Prints(Base):
-    def forward(self, x):
-        print(x.sum().item())
-        return x
 
 
 class Mixed(Base):
@@ -264,28 +261,6 @@ class Inner(Base):
             return y * 2
 
         return twice(x) if x.sum() > 0 else x
-
-
-class Nonlocals(Base):
-    def forward(self, x):
-        count = 0
-
-        def add(y):
-            nonlocal count
-            count += 1
-            return y
-
-        return add(x), count
-
-
-def maker(x):
-    y = x * 2
-    return (lambda z: z + y, 1)
-
-
-class Ended(Base):
-    def forward(self, x):
-        return maker(x)[0](x) if x.sum() > 0 else x
 
 
 class Late(Base):
@@ -855,3 +830,112 @@ class LambdaInADictionary(Base):
     def forward(self, x):
         entries = {i: (lambda i: i + 1)(x) for i in range(2)}  # noqa: PLC3002
         return self.a(entries[0]) + entries[1]
+
+
+class DeletesSlice(Base):
+    def forward(self, x):
+        sums = [1, 2, 3]
+        del sums[1:]
+        return x * len(sums) if x.sum() > 0 else x
+
+
+class GrowingSet(Base):
+    def forward(self, x):
+        seen = set()
+        if x.sum() > 0:
+            seen.add(1)
+        return x * len(seen)
+
+
+class ChangedSet(Base):
+    def forward(self, x):
+        seen = {0, 2}
+        if x.sum() > 0:
+            seen.add(1)
+        return x * len(seen)
+
+
+class Queue(Base):
+    def forward(self, x):
+        queue = deque([1, 2])
+        return x * queue.popleft() if x.sum() > 0 else x
+
+
+class TriesTensor(Base):
+    def forward(self, x):
+        try:
+            y = x.view(-1, 4)
+        except RuntimeError:
+            y = x
+        return y if x.sum() > 0 else x
+
+
+class TriesNumber(Base):
+    def forward(self, x):
+        try:
+            y = 1 / x.sum().item()
+        except ZeroDivisionError:
+            y = 0.0
+        return x * y
+
+
+class TriesUnused(Base):
+    def forward(self, x):
+        try:
+            assert (x @ x.T) is not None
+        except RuntimeError:
+            return x
+        return x * 2 if x.sum() > 0 else x
+
+
+class TriesBreak(Base):
+    def forward(self, x):
+        for head in (self.a, self.a):
+            try:
+                scale = head.scale
+            except AttributeError:
+                break
+            x = x * scale
+        return x
+
+
+class Suppresses(Base):
+    def forward(self, x):
+        with contextlib.suppress(ImportError):
+            import math
+        return x * math.e if x.sum() > 0 else x
+
+
+class Precise(Base):
+    def forward(self, x):
+        with torch.autocast("cpu", enabled=True):
+            return self.a(x) if x.sum() > 0 else x
+
+
+class SortsByKey(Base):
+    def forward(self, x):
+        sums = x[0].tolist()
+        sums.sort(key=abs)
+        return x * sums[0]
+
+
+class SortsTensors(Base):
+    def forward(self, x):
+        rows = [x.sum(), x.mean()]
+        rows.sort()
+        return rows[0]
+
+
+class PrintsToFile(Base):
+    def forward(self, x):
+        print(x.shape, file=sys.stderr)
+        return x
+
+
+class MissingImport(Base):
+    def forward(self, x):
+        if x.sum() > 0:
+            import a_package_that_is_not_installed
+
+            return a_package_that_is_not_installed.run(x)
+        return x

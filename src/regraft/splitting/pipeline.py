@@ -40,9 +40,9 @@ from regraft.splitting.program.residual import (
     Side,
     close_regions,
     close_sides,
-    regions_decided_by_sizes,
     guard_regions,
     number_sides,
+    regions_decided_by_sizes,
 )
 from regraft.splitting.region_partition import partition
 from regraft.splitting.sampling.branch_exploration import Explorer

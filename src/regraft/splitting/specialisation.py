@@ -31,9 +31,9 @@ class Specialised:
 
     scope: the globals of the statements. classes: the host's classes for objects that forward
     returns. outside: names that are no variables of the program. open_by_name: the dimensions of
-    tensors whose sizes may differ, by variable. size_names: variables that only ever hold a size of a
-    tensor. assigned: the attributes of modules that are
-    variables of a call. messages: sentences on calls that only say something, and are left out.
+    tensors whose sizes may differ, by variable. size_names: variables that only ever hold a size of
+    a tensor. assigned: the attributes of modules that are variables of a call. messages: sentences
+    on calls that only say something, and are left out.
     """
 
     steps: list[Step]

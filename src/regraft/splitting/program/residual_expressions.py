@@ -191,6 +191,12 @@ SIZE_EXPRESSION_NODES = (
 )
 
 
+def is_plain_function(node: ast.Call) -> bool:
+    """Return whether a call is one of a function of Python on numbers, without keywords."""
+    names = ("abs", "all", "any", "bool", "int", "len", "max", "min", "sum")
+    return isinstance(node.func, ast.Name) and node.func.id in names and not node.keywords
+
+
 def is_made_of_sizes(code: ast.expr, size_names: set[str]) -> bool:
     """Return whether an expression computes with sizes of tensors, with at least one, and constants
     only.
@@ -204,7 +210,9 @@ def is_made_of_sizes(code: ast.expr, size_names: set[str]) -> bool:
         is_shape = isinstance(node, ast.Attribute) and node.attr == "shape"
         if is_shape or (isinstance(node, ast.Name) and node.id in size_names):
             has_size = True
-        elif isinstance(node, (ast.Subscript, *SIZE_EXPRESSION_NODES)):
+        elif isinstance(node, ast.Call) and is_plain_function(node):
+            unvisited += node.args
+        elif isinstance(node, (ast.Subscript, ast.Tuple, *SIZE_EXPRESSION_NODES)):
             unvisited += ast.iter_child_nodes(node)
         else:
             return False

@@ -42,8 +42,8 @@ def fill_with(value: Any, extreme: float) -> Any:
 
 
 def perturb(value: Any, generator: torch.Generator, scale: float | None) -> Any:
-    """Return another input of the same shape: noise on floats, whole numbers from the same range, and
-    0 and 1 where all are 1.
+    """Return another input of the same shape: noise on floats, whole numbers from the same range,
+    and 0 and 1 where all are 1.
 
     scale: the factor of the floats and of their noise; None for a random factor between 0.3 and
     1.7. Truth values, complex numbers, tensors without elements and what is no tensor stay as they

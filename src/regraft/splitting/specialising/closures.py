@@ -66,16 +66,12 @@ def list_local_functions(state: Specialisation, example: Any) -> list[LocalFunct
         elements = example.values()
     elif isinstance(example, (tuple, list)):
         elements = example
-    return [
-        function for element in elements for function in list_local_functions(state, element)
-    ]
+    return [function for element in elements for function in list_local_functions(state, element)]
 
 
 def list_read_names(state: Specialisation, function: LocalFunction) -> set[str]:
     """Return the variables of ended functions that a local function may read."""
-    identifiers = {
-        node.id for node in ast.walk(function.definition) if isinstance(node, ast.Name)
-    }
+    identifiers = {node.id for node in ast.walk(function.definition) if isinstance(node, ast.Name)}
     names: set[str] = set()
     frame: Frame | None = function.frame
     while frame is not None:

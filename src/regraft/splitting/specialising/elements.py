@@ -210,7 +210,11 @@ def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_regio
 
     by_region: whether a region unpacked it, not the host.
     """
-    if by_region and literal(example) is not None and (twin is NO_TWIN or same_literal(example, twin)):
+    if (
+        by_region
+        and literal(example) is not None
+        and (twin is NO_TWIN or same_literal(example, twin))
+    ):
         return state.static(example)
     if by_region and type(example) is int:
         state.size_names.add(key)

@@ -19,6 +19,7 @@ from regraft.splitting.specialising.calls import evaluate_call, evaluate_lambda
 from regraft.splitting.specialising.code_running import read_number, run_code
 from regraft.splitting.specialising.containers import (
     evaluate_list,
+    evaluate_set,
     evaluate_slice,
     evaluate_tuple,
     make_dictionary,
@@ -150,6 +151,7 @@ EXPRESSIONS: dict[type[ast.expr], Handler] = {
     ast.ListComp: evaluate_list_comprehension,
     ast.Name: evaluate_name,
     ast.NamedExpr: evaluate_named_expression,
+    ast.Set: evaluate_set,
     ast.Slice: evaluate_slice,
     ast.Subscript: evaluate_subscript,
     ast.Tuple: evaluate_tuple,

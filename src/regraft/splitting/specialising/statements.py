@@ -426,9 +426,7 @@ def changes_no_result(manager: Any) -> bool:
 def execute_import(state: Specialisation, node: ast.Import | ast.ImportFrom) -> None:
     """Specialise an import in a function: run it now, and bind its names to what it gives; raise
     Unrunnable where it fails."""
-    scope = {
-        key: state.frame.scope.get(key) for key in ("__name__", "__package__", "__builtins__")
-    }
+    scope = {key: state.frame.scope.get(key) for key in ("__name__", "__package__", "__builtins__")}
     imported: dict[str, Any] = {}
     try:
         exec(compile(ast.Module([node], []), state.frame.path, "exec"), scope, imported)
