@@ -499,3 +499,49 @@ class DecidesByFound(nn.Module):
     def forward(self, x):
         rows = x[x.sum(1) > 0]
         return x * 3 if rows.shape[0] > 7 else x * 2
+
+
+def scale_of(layer):
+    try:
+        scale = layer.scale
+    except AttributeError:
+        return 2.0
+    else:
+        scale = scale + 1
+    return scale
+
+
+class TriesReturnOfHandler(Layers):
+    scale = 3
+
+    def forward(self, x):
+        first, second = scale_of(self.a), scale_of(self)
+        return x * first if x.sum() > 0 else x * second * 3
+
+
+def name_of(size):
+    return ("large" if size > 4 else "small"), torch.ones(size), size // 4
+
+
+class TextBesideTensors(Layers):
+    ROWS = (2, 3, 6, 8)
+
+    def forward(self, x):
+        text, ones, quarters = name_of(x.shape[0])
+        if text == "large":
+            x = x * 2
+        return x * quarters + ones[:, None] if x.sum() > 0 else x
+
+
+def describe(y):
+    return y * 2, y.shape[0] > 4, y.shape[0] // 4
+
+
+class TruthBesideTensors(Layers):
+    ROWS = (2, 3, 6, 8)
+
+    def forward(self, x):
+        doubled, is_long, quarters = describe(x)
+        if x.sum() > 0:
+            return doubled + quarters if is_long else x
+        return doubled - quarters

@@ -864,7 +864,7 @@ class Queue(Base):
 class TriesTensor(Base):
     def forward(self, x):
         try:
-            y = x.view(-1, 4)
+            y = x.view(-1, 3).sum(1)
         except RuntimeError:
             y = x
         return y if x.sum() > 0 else x
@@ -934,7 +934,7 @@ class PrintsToFile(Base):
 
 class MissingImport(Base):
     def forward(self, x):
-        if x.sum() > 0:
+        if x.sum() > 1e6:
             import a_package_that_is_not_installed
 
             return a_package_that_is_not_installed.run(x)

@@ -330,3 +330,35 @@ def test_arguments_that_forward_takes_by_a_star() -> None:
     call = (torch.randn(3, 4), None, torch.randn(3, 4))
     with pytest.raises(Unsplittable, match=r"arguments that forward takes as \*further"):
         regraft.split(AnyKeywords().eval(), [call], cache=False)
+
+
+def test_an_encoder_of_transformers_takes_masks_of_any_padding() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    configuration = transformers.BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    model = transformers.BertModel(configuration).eval()
+
+    def make_call(rows: int, length: int, hidden: slice) -> dict[str, Any]:
+        """Return a call whose first row does not attend to the tokens `hidden`."""
+        mask = torch.ones(rows, length, dtype=torch.long)
+        mask[0, hidden] = 0
+        return {"input_ids": torch.randint(3, 50, (rows, length)), "attention_mask": mask}
+
+    calls = [make_call(2, 7, slice(-2, None)), make_call(3, 9, slice(0))]
+    result = regraft.split(model, calls, cache=False)
+    further = [
+        make_call(rows, length, hidden)
+        for rows in (1, 2, 4)
+        for length in (3, 12)
+        for hidden in (slice(0), slice(-2, None), slice(0, 2), slice(None))
+    ]
+    for call in further:
+        with torch.no_grad():
+            expected = model(**call)
+        assert difference(result(**call), expected) == ""

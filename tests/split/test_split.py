@@ -462,7 +462,7 @@ REFUSED = {
     "Reads": r"open\(\)",
     "Forever": "4096 iterations",
     "Recursive": "too deeply",
-    "LoopReturn": "a return in try",
+    "LoopReturn": "try is supported only around what is known",
     "View": "row is changed in place",
     "Shares": "y is changed in place",
     "Around": "y is changed in place",

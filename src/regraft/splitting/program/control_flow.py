@@ -290,13 +290,13 @@ def returns_in_loop_or_with(statement: ast.stmt) -> bool:
     return in_with or returns_in_loop(statement)
 
 
-def contains_leave(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
+def contains_leave(statement: ast.stmt | ast.ExceptHandler, leave: type[ast.stmt]) -> bool:
     """Return whether a statement of the type `leave` stands inside of a statement (not itself), but
     not in the loops and functions in it."""
     parts = [
         child
         for child in ast.iter_child_nodes(statement)
-        if isinstance(child, ast.stmt) and not isinstance(child, LOOPS)
+        if isinstance(child, (ast.stmt, ast.ExceptHandler)) and not isinstance(child, LOOPS)
     ]
     return any(isinstance(part, leave) or contains_leave(part, leave) for part in parts)
 

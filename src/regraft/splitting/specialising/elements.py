@@ -206,26 +206,19 @@ def take_apart(state: Specialisation, value: Value) -> list[Value]:
 
 def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_region: bool) -> Value:
     """Let the name `key`, into which a step unpacked an element, hold it, and return its value; an
-    element of a region that is the same None, number, truth or text in both worlds is a constant.
+    element of a region that is None in both worlds, or a literal where no size differs between
+    them, is a constant.
 
     by_region: whether a region unpacked it, not the host.
     """
-    if (
-        by_region
-        and literal(example) is not None
-        and (twin is NO_TWIN or same_literal(example, twin))
-    ):
+    is_none = example is None and twin in (None, NO_TWIN)
+    if by_region and (is_none or (twin is NO_TWIN and literal(example) is not None)):
         return state.static(example)
     if by_region and type(example) is int:
         state.size_names.add(key)
     has_tensors = by_region and holds_tensor(example)  # such as the states of an LSTM
     value_class = TensorValue if has_tensors or isinstance(example, torch.Tensor) else HostValue
     return state.bind_name(key, value_class(example, name(key), twin))
-
-
-def same_literal(example: Any, second_example: Any) -> bool:
-    """Return whether both are the same number, truth, text or None."""
-    return type(example) is type(second_example) and bool(example == second_example)
 
 
 def list_region_elements(state: Specialisation, value: TensorValue) -> StaticValue | HostValue:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.nested import iterate_leaves
 from regraft.splitting.observing.call_observation import observe
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual_expressions import (
@@ -317,10 +318,18 @@ def run_as_operation(
         return None
     value = run_code(state, node, code)
     if isinstance(value, TensorValue):
-        return value
+        return None if sizes_may_decide(value) else value
     is_equal_truth = value.twin is value.example and isinstance(value.example, bool | None)
     is_constant = literal(value.example) is not None and (value.twin is NO_TWIN or is_equal_truth)
     return state.static(value.example) if is_constant else None
+
+
+def sizes_may_decide(value: TensorValue) -> bool:
+    """Return whether a result holds a truth value or text beside its tensors, which sizes that are
+    not known may decide: in both worlds they may decide alike."""
+    return value.twin is not NO_TWIN and any(
+        isinstance(leaf, (bool, str)) for leaf in iterate_leaves(value.example)
+    )
 
 
 def run_constant_call(state: Specialisation, node: ast.Call, code: ast.Call) -> Value | None:
