@@ -350,7 +350,8 @@ def test_an_encoder_of_transformers_takes_masks_of_any_padding() -> None:
         mask[0, hidden] = 0
         return {"input_ids": torch.randint(3, 50, (rows, length)), "attention_mask": mask}
 
-    calls = [make_call(2, 7, slice(-2, None)), make_call(3, 9, slice(0))]
+    calls = [make_call(rows, 6 + rows, slice(-2, None)) for rows in (2, 3, 1)]
+    calls.append(make_call(3, 9, slice(0)))
     result = regraft.split(model, calls, cache=False)
     further = [
         make_call(rows, length, hidden)
