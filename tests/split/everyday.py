@@ -545,3 +545,18 @@ class TruthBesideTensors(Layers):
         if x.sum() > 0:
             return doubled + quarters if is_long else x
         return doubled - quarters
+
+
+def find_scale(layer):
+    return layer.scale
+
+
+class TriesCalls(Layers):
+    def forward(self, x):
+        if x.sum() > 0:
+            x = x + 1
+        try:
+            scale = find_scale(self.a)
+        except AttributeError:
+            scale = 2
+        return x * scale if x[0, 0] > 0 else x

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 from typing import Any
 
 from regraft.splitting.errors import Unsplittable
@@ -28,7 +29,7 @@ def execute_try(state: Specialisation, node: ast.Try) -> None:
     error. Raises Unsplittable for any other `try`."""
     if contains_leave(node, ast.Break) or contains_leave(node, ast.Continue):
         raise state.refuse(node, "break and continue in try are not supported")
-    step_count, names, operations = len(state.steps), dict(state.names), state.operations
+    step_count, operations, place = len(state.steps), state.operations, save_place(state)
     try:
         state.execute_block(node.body)
         problem = None
@@ -40,11 +41,23 @@ def execute_try(state: Specialisation, node: ast.Try) -> None:
         state.execute_block([*node.orelse, *node.finalbody])
         return
     del state.steps[step_count:]
-    state.names = names
+    vars(state).update(place)
     error = run_body(state, node)
     if error is None:
         raise problem
     state.execute_block([*find_handler(state, node, error).body, *node.finalbody])
+
+
+def save_place(state: Specialisation) -> dict[str, Any]:
+    """Return copies of the attributes of `state` that tell which names there are and which call and
+    loop is followed, so that following a body that cannot be followed can be undone."""
+    collections = ("names", "loops", "varying_names", "under_construction", "pending")
+    return {
+        "frame": state.frame,
+        "call_depth": state.call_depth,
+        "loop_depth": state.loop_depth,
+        **{key: copy.copy(getattr(state, key)) for key in collections},
+    }
 
 
 def is_copy(step: Step) -> bool:
