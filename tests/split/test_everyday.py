@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 import regraft  # noqa: E402
-from regraft.splitting.checking.difference import difference  # noqa: E402
+from regraft.splitting.checking.result_difference import difference  # noqa: E402
 from split import everyday  # noqa: E402
 from split.language import Layers  # noqa: E402
 
