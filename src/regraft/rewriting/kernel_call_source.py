@@ -351,8 +351,9 @@ class Renderer:
         return self._view_text(value) if text is None else text
 
     def _number_text(self, value: Value) -> str | None:
-        """Return the source text of a value that is computed by arithmetic on numbers, where that
-        text gives the same number at the call; else None."""
+        """Return the text of the source, as it stands there, of a value that is computed by
+        arithmetic on numbers, where all its names and attributes certainly have the same numbers at
+        the call; else None. Nothing is noted in `used`."""
         node = value.node
         if node is None or not isinstance(node.expr, ast.expr) or node.inner is not None:
             return None

@@ -179,7 +179,9 @@ def _hangs(
     `work` is the child's processor time so far in seconds, None where the system does not tell. On
     a busy machine the clock says little: the step has to have worked for as long, or to sleep, and
     `is_asleep` is False for a child that waits for a processor. Without `work` the clock decides,
-    but not before the whole limit. `patience` scales the limit.
+    but not before the whole limit. `patience` scales the limit; below 1, a child that sleeps does
+    not count as hanging, and without `work` none does. A child sleeps that worked for much less
+    than the time that passed.
     """
     if step.get("side") != "changed":
         return False

@@ -97,7 +97,8 @@ class Change:
 
 
 def _fallthrough_spans(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Any, Any]]:
-    """Yield header and body of each fallthrough in JSON."""
+    """Yield the header and the body of each of the fallthroughs `entries`, which are as the JSON
+    has them."""
     return ((entry["header"], entry["body"]) for entry in entries)
 
 

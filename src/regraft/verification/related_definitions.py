@@ -259,10 +259,10 @@ class Family:
         """Return whether a subclass certainly runs none of the edited methods of the class
         `changed`.
 
-        The subclass has to name no edited method, and to override all but private methods of a
-        class right below `nn.Module`, which no inherited part may name. The answer is False for a
-        class with further bases, and where the subclass or an inherited part names the class
-        `changed`.
+        The subclass has to name no edited method, and to override each of them but for private
+        ones of a class right below `nn.Module`, which no inherited part may name. The answer is
+        False for a class with further bases, where the subclass or an inherited part names the
+        class `changed`, and where `changed` is no class.
         """
         parent = self._nodes[changed]
         cls = _plain_name(changed)

@@ -130,8 +130,9 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def note_comparison(self, args: Any, result: Any) -> None:
-        """Set `at_threshold`, and `near_unequal` for unequal numbers, if `args` are two single
-        numbers that are close, the first a float; `result` is that of their comparison."""
+        """Set `at_threshold`, and `near_unequal` for unequal numbers, if the operands `args` are
+        close: a tensor of one float, and a tensor or number. `result` is the tensor that their
+        comparison gives, which has one element where both are single."""
         if result.numel() == 1 and args[0].is_floating_point():
             left, right = float(args[0]), float(args[1])
             near = is_close(left, right)

@@ -126,7 +126,8 @@ def assign_before_exit(
     state: Specialisation, steps: list[Step], key: str, value: Value, size: bool = False
 ) -> Value:
     """Add a step to a path's steps that assigns the value to the name `key`, before a last step
-    that leaves, and return the value under that name.
+    that leaves: a step of a region for a tensor or a size, else one of the host. Return the value
+    under that name, which counts as no constant.
 
     size: whether the value is a size that regions compute.
     """

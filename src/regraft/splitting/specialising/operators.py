@@ -244,8 +244,8 @@ def check_power(state: Specialisation, operation: Operation) -> Value | None:
 
 
 def combine_mask(state: Specialisation, operation: Operation) -> Value | None:
-    """Return a mask combined with one constant, such as `mask + False`, computed by its truth
-    table; None for other operands.
+    """Return a new mask for a mask combined with one constant truth value, such as `mask | False`,
+    computed by its truth table; None for other operands, and where the result is no mask.
 
     The exporter to ONNX fails on the constant.
     """

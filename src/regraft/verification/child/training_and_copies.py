@@ -106,7 +106,7 @@ def _widen_spread(
 ) -> list[float]:
     """Return, for each loss, the larger of `spread` and the largest distance between the two paths
     up to that loss: where two paths have separated, a later step that is close by chance does not
-    count."""
+    count. A distance that is not finite counts as infinite."""
     distances = [
         abs(original_loss - moved_loss)
         for original_loss, moved_loss in zip(original_losses, moved_losses, strict=True)

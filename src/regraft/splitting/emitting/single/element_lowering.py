@@ -42,7 +42,8 @@ class Elements:
         self.graph = graph
 
     def length(self, value: Value) -> Value:
-        """Return `len(value)`; raise Inexpressible for a value without a length."""
+        """Return `len(value)` of known elements, a sequence, a nested list or a tensor, whose first
+        dimension is not checked to exist; raise Inexpressible for any other value."""
         if isinstance(value, Items):
             return Const(len(value.values))
         if isinstance(value, Sequence):
@@ -52,7 +53,8 @@ class Elements:
         raise Inexpressible(f"len() of {describe_value(value)}")
 
     def dimension(self, base: Tensor, axis: int) -> Number:
-        """Add nodes that compute the size of a tensor along an axis; return it as a Number."""
+        """Add nodes that compute the size of a tensor along an axis, also of one of unknown rank;
+        return it as a Number of at most MAX_LENGTH."""
         shape = self.graph.add("Shape", base.name)
         return Number(
             self.graph.add("Gather", shape, self.graph.number(axis, "int")), "int", MAX_LENGTH

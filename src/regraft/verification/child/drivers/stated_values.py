@@ -82,7 +82,8 @@ def _root_of(path: Path) -> Path | None:
 
 def _files_below(root: Path) -> Iterator[Path]:
     """Yield the Python and Markdown files of a folder and of those below it, at most
-    `_MOST_FOLDERS` folders, without hidden folders and `_OTHER_FOLDERS`."""
+    `_MOST_FOLDERS` folders, without hidden folders and `_OTHER_FOLDERS`. Folders come in the order
+    of their names, the files of a folder in any order."""
     for count, (folder, subfolders, names) in enumerate(os.walk(root)):
         if count >= _MOST_FOLDERS:
             return
