@@ -51,7 +51,7 @@ function step(direction) {
 
 form.hidden = cards.length === 0;
 form.addEventListener("submit", (event) => event.preventDefault());
-form.addEventListener("input", () => { filter(); store(); });
+for (const kind of ["input", "change"]) form.addEventListener(kind, () => { filter(); store(); });
 form.addEventListener("reset", () => setTimeout(() => { filter(); store(); }));
 addEventListener("hashchange", reveal);
 addEventListener("keydown", (event) => {
