@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from verdicts import verdict_on  # noqa: E402
 
 from regraft.verification.child.call_arguments import Call, shapes  # noqa: E402
-from regraft.verification.child.checks.longer_axes import lengthen_axes  # noqa: E402
+from regraft.verification.child.checks.unequal_axes import lengthen_axes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -11,7 +11,7 @@ from regraft.matching.loop_values import is_before, step_nodes, time_before_loop
 from regraft.rewriting.hoisting_checks import HoistingChecks
 from regraft.rewriting.kernel_call_source import Renderer, Withheld
 from regraft.rewriting.single_output import Patch
-from regraft.rewriting.statement_edits import block_of, target_name
+from regraft.rewriting.superfluous_statements import block_of, target_name
 from regraft.source.layout import Layout, indentation
 from regraft.source.text import Edit, Span
 from regraft.structure.calls import own_op

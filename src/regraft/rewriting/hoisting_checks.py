@@ -11,7 +11,7 @@ from regraft.matching.loop_values import time_before_loop
 from regraft.matching.uses import METADATA
 from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.match_checks import SHARING_OPS
-from regraft.rewriting.statement_edits import StatementRewriter
+from regraft.rewriting.superfluous_statements import StatementRewriter
 from regraft.structure import guards
 from regraft.structure.calls import PURE_FUNCTIONS, changes_input, writes
 from regraft.structure.model import Node, Value

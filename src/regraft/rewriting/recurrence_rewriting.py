@@ -21,7 +21,7 @@ from regraft.rewriting.pair_states import (
     second_element_readers,
 )
 from regraft.rewriting.single_output import Patch
-from regraft.rewriting.statement_edits import target_name, unpacks_into_names
+from regraft.rewriting.superfluous_statements import target_name, unpacks_into_names
 from regraft.source.text import Span
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value

@@ -17,7 +17,7 @@ from typing import Literal
 
 from regraft.matching.result import Match, Test
 from regraft.rewriting.kernel_call_source import Renderer
-from regraft.rewriting.statement_edits import (
+from regraft.rewriting.superfluous_statements import (
     StatementPlan,
     StatementRewriter,
     block_of,

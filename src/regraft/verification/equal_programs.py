@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from types import CodeType
 
 from regraft.verification.bound_and_read_names import bound_names
+from regraft.verification.docstring_stripping import NoteStripper
 from regraft.verification.module_level import have_equal_surroundings
 from regraft.verification.names_and_scopes import future_imports, name_of, words_of
 from regraft.verification.normal_form import OWN_VARIABLE_READERS, Normaliser
-from regraft.verification.note_stripping import NoteStripper
 
 # Names through which a file can read variable names, documentation or source text of callers, which
 # equal bytecode does not decide.

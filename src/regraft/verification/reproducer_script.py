@@ -17,7 +17,7 @@ _TEMPLATE = Path(__file__).with_name("reproducer_template.txt")
 _CHILD = Path(__file__).parent / "child"
 # files whose source the script contains from a line on, by placeholder
 _SHARED = {
-    "@ALTERATIONS@": (_CHILD / "parameter_alterations.py", "ZERO"),
+    "@ALTERATIONS@": (_CHILD / "parameter_values.py", "ZERO"),
     "@FLAGS@": (_CHILD / "drivers" / "module_flags.py", "def build_with_flags("),
     "@NETWORKS@": (_CHILD / "drivers" / "stand_in_network.py", "class "),
     "@DECODING@": (_CHILD / "checks" / "repeated_calls.py", "class "),

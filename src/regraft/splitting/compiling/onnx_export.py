@@ -25,8 +25,8 @@ from regraft.splitting.compiling.region_comparison import (
     largest_sample,
     open_shapes,
 )
+from regraft.splitting.compiling.size_guards import without_fast_path
 from regraft.splitting.compiling.size_limits import Sample, varying_axes
-from regraft.splitting.compiling.symbolic_run import without_fast_path
 from regraft.splitting.compiling.tracing_replacements import replaced_functions
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.branch_exploration import RegionModule

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.compiling.symbolic_run import (
+from regraft.splitting.compiling.size_guards import (
     GUARD_FUNCTIONS,
     TORCH_FOLDER,
     symbolic_guards,

@@ -40,8 +40,12 @@ from regraft.splitting.specialising.elements import (
 )
 from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.indexing import MODULE_CONTAINERS
-from regraft.splitting.specialising.reductions import has_mixed_types, reduce_list, select_extreme
 from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.sums_and_extremes import (
+    has_mixed_types,
+    reduce_list,
+    select_extreme,
+)
 from regraft.splitting.specialising.values_stored_under_names import (
     index_elements,
     read_slice_bound,

@@ -47,7 +47,7 @@ from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.input_minimisation import minimise_call
 from regraft.verification.child.model_comparison import compare_model, run_constructor_mutants
-from regraft.verification.child.parameter_alterations import alteration_of
+from regraft.verification.child.parameter_values import alteration_of
 from regraft.verification.child.result_comparison import Difference, describe_differences
 from regraft.verification.child.session import Session
 from regraft.verification.child.torch_modes import INFERENCE, MODES, SWITCHED, switched_submodules

@@ -47,7 +47,6 @@ from regraft.verification.child.checks.late_attributes import (
     late_calls,
     late_stores_of_file,
 )
-from regraft.verification.child.checks.longer_axes import lengthen_axes
 from regraft.verification.child.checks.mask_variants import (
     added_mask_calls,
     biased_calls,
@@ -59,6 +58,7 @@ from regraft.verification.child.checks.parameter_variants import (
     calls_in_other_layouts,
 )
 from regraft.verification.child.checks.size_variants import reranked_calls, resized_calls
+from regraft.verification.child.checks.unequal_axes import lengthen_axes
 from regraft.verification.child.checks.value_variants import NOT_FINITE, tenth_of, valued_calls
 from regraft.verification.child.session import Session
 from regraft.verification.definition_changes import Change

@@ -25,11 +25,11 @@ from regraft.verification.child.checks.consecutive_calls import subject_called_r
 from regraft.verification.child.checks.constructed_parts import parts_as_constructed
 from regraft.verification.child.checks.constructor_options import note_options, varied_parts
 from regraft.verification.child.checks.feature_widths import widened_parts
-from regraft.verification.child.checks.longer_axes import lengthen_axes
 from regraft.verification.child.checks.mask_variants import biased_calls, masked_calls
 from regraft.verification.child.checks.optional_values import optional_value_calls
 from regraft.verification.child.checks.repeated_calls import Decoding, Generating
 from regraft.verification.child.checks.size_variants import resize_dimensions, resized_calls
+from regraft.verification.child.checks.unequal_axes import lengthen_axes
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
 from regraft.verification.child.drivers.standalone_parts import Part, accepts, parts_of
 from regraft.verification.child.session import Session, build_seeded, switch_mode
