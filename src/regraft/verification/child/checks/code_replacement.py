@@ -48,14 +48,14 @@ def _inner_codes(code: CodeType) -> Iterator[tuple[tuple[int, str], CodeType]]:
             yield from _inner_codes(constant)
 
 
-def functions_of(value: Any, file: str) -> Iterator[FunctionType]:
-    """Yield the functions of a class or function that `file` (a path) defines, each once: the
-    function itself, those wrapped by decorators, and those of methods, properties and nested
-    classes."""
+def functions_of(value: Any, file: str | None = None) -> Iterator[FunctionType]:
+    """Yield the functions of a class or function that `file` (a path; None for any) defines, each
+    once: the function itself, those wrapped by decorators, and those of methods, properties and
+    nested classes."""
     yield from _contained_functions(value, file, set())
 
 
-def _contained_functions(value: Any, file: str, visited: set[int]) -> Iterator[FunctionType]:
+def _contained_functions(value: Any, file: str | None, visited: set[int]) -> Iterator[FunctionType]:
     """Yield the functions of the file in a value (a function, a class, a property or a static or
     class method): itself, those that it wraps or has in its closure, its accessors, and the
     attributes of a class, at any depth. Nothing for other values, and for values whose ids are in
@@ -65,7 +65,7 @@ def _contained_functions(value: Any, file: str, visited: set[int]) -> Iterator[F
     visited.add(id(value))
     contained: list[Any] = []
     if isinstance(value, FunctionType):
-        if value.__code__.co_filename == file:
+        if file is None or value.__code__.co_filename == file:
             yield value
         contained = [
             getattr(value, "__wrapped__", None),

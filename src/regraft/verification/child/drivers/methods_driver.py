@@ -7,11 +7,12 @@ import inspect
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import CellType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 from torch import nn
 
+from regraft.verification.child.checks.code_replacement import functions_of
 from regraft.verification.child.drivers import further_calls, input_guesses
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.subject_reach import measure_reach
@@ -56,28 +57,10 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
 
 def _undecorated(function: Any, name: str) -> Any:
-    """Return the function that decorators wrap: at the end of `__wrapped__`, and if that has
-    another name than `name`, the function of that name which it, or one that it holds, holds in its
-    closure; without such a one the function at the end of `__wrapped__`."""
-    outer = inspect.unwrap(function)
-    pending, visited = [outer], set()
-    while pending:
-        candidate = inspect.unwrap(pending.pop())
-        if not isinstance(candidate, FunctionType) or candidate in visited:
-            continue
-        if candidate.__code__.co_name == name:
-            return candidate
-        visited.add(candidate)
-        pending += [cell.cell_contents for cell in candidate.__closure__ or () if _is_filled(cell)]
-    return outer
-
-
-def _is_filled(cell: CellType) -> bool:
-    """Return whether a cell of a closure has contents."""
-    try:
-        return cell.cell_contents is not None
-    except ValueError:  # a variable that is not assigned yet
-        return False
+    """Return the function of the name `name` that decorators wrap, below `__wrapped__` and in
+    closures; without such a one the function at the end of `__wrapped__`."""
+    named = (inner for inner in functions_of(function) if inner.__code__.co_name == name)
+    return next(named, inspect.unwrap(function))
 
 
 @dataclass(frozen=True, slots=True)
