@@ -22,8 +22,8 @@ from regraft.cli.shared import (
     IGNORE,
     INTERRUPTED,
     PATH,
-    TEXT_JSON_OR_HTML,
     join_values,
+    output_format,
     paint,
     stop,
 )
@@ -111,7 +111,7 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="File that --select writes.",
 )
-@TEXT_JSON_OR_HTML
+@output_format("text", "json", "html")
 def bench_command(
     subject: str,
     config: Path | None,

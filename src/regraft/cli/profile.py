@@ -17,7 +17,7 @@ from regraft.cli.configured import (
     load_chosen,
     settings_of_subject,
 )
-from regraft.cli.shared import DIRECTORIES, IGNORE, TEXT_OR_JSON, join_values, paint, stop
+from regraft.cli.shared import DIRECTORIES, IGNORE, join_values, output_format, paint, stop
 from regraft.cli.subject import (
     THREADS,
     import_bench,
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Device for which rules have to pay; auto: the model's.",
 )
-@TEXT_OR_JSON
+@output_format("text", "json")
 def profile_command(
     subject: str,
     config: Path | None,

@@ -14,7 +14,7 @@ from regraft.cli.configured import CONFIG, NO_CONFIG, is_stated, settings_of
 from regraft.cli.shared import (
     DIRECTORIES,
     TARGET,
-    TEXT_OR_JSON,
+    output_format,
     paint,
     print_error,
 )
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @TARGET
 @CONFIG
 @NO_CONFIG
-@TEXT_OR_JSON
+@output_format("text", "json")
 def rules_command(
     directories: Sequence[Path], target: str, config: Path | None, no_config: bool, form: str
 ) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from regraft.scanning import CompiledRule
     from regraft.source.text import SourceError
 
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 INTERRUPTED = 130  # the exit code of a shell for a command that Ctrl-C ended
 
@@ -88,22 +90,11 @@ IGNORE = click.option(
 )
 
 
-TEXT_OR_JSON = click.option(
-    "--output-format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-)
-
-
-TEXT_JSON_OR_HTML = click.option(
-    "--output-format",
-    "form",
-    type=click.Choice(["text", "json", "html"]),
-    default="text",
-    show_default=True,
-)
+def output_format(*forms: str) -> Callable[[AnyFunction], AnyFunction]:
+    """Return the option that chooses one of these formats, of which the first is the default."""
+    return click.option(
+        "--output-format", "form", type=click.Choice(forms), default=forms[0], show_default=True
+    )
 
 
 UNSAFE = click.option(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from regraft.cli.shared import TEXT_JSON_OR_HTML, stop
+from regraft.cli.shared import output_format, stop
 from regraft.report.terminal import Progress
 from regraft.source.object_reference import find_function
 
@@ -44,7 +44,7 @@ _COMPILER_FILES = _COMPILERS.glob("with_*.py")
     show_default=True,
     help="What runs the sub-networks.",
 )
-@TEXT_JSON_OR_HTML
+@output_format("text", "json", "html")
 @click.option(
     "--unseen",
     type=click.Choice(["refuse", "raise"]),

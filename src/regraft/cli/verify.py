@@ -33,6 +33,7 @@ from regraft.cli.shared import (
     SELECT,
     TARGET,
     UNSAFE,
+    output_format,
     print_error,
     stop,
 )
@@ -119,13 +120,7 @@ class _SecondsType(click.types.FloatParamType):
 @click.option(
     "--no-cache", is_flag=True, help="Run both versions also where the same was verified before."
 )
-@click.option(
-    "--output-format",
-    "form",
-    type=click.Choice(["text", "json", "markdown", "html"]),
-    default="text",
-    show_default=True,
-)
+@output_format("text", "json", "markdown", "html")
 def verify_command(**values: Any) -> None:
     """Run ORIGINAL against CHANGED, or against itself with the rewrites applied that `regraft check
     --fix` offers.
