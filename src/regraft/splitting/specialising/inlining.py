@@ -9,6 +9,7 @@ from typing import Any
 
 from regraft.splitting.program.control_flow import (
     WithoutLeavingElses,
+    attach_following,
     mark_uses,
     move_exits_to_tails,
     without_loop_returns,
@@ -107,6 +108,7 @@ def inline(
     body = move_exits_to_tails(
         [*statements, ast.copy_location(ast.Return(None), definition)], ast.Return
     )
+    attach_following(body, result, returned)
     returns = [node for node in body_nodes(ast.Module(body, [])) if isinstance(node, ast.Return)]
     for statement in returns:
         if id(statement) not in last_returns(body):
