@@ -46,7 +46,7 @@ import regraft
 import regraft.splitting
 from regraft.splitting.checking.result_difference import difference
 
-EXAMPLES, COMPARED = 24, 64
+CLASSES, EXAMPLES, COMPARED = 10, 48, 64
 SURE = 0.5  # the confidence with which an image leaves Shallow-Deep-Networks
 START, END, LONGEST, WORDS = 1, 2, 20, 9490
 
@@ -325,7 +325,7 @@ def settle_norms(model: nn.Module, call: Callable[[], Any]) -> None:
 def bisect(low: float, high: float, is_above: Callable[[float], bool]) -> float:
     """Return the value between two positive ones, on a logarithmic scale, where a predicate
     becomes true."""
-    for _ in range(20):
+    for _ in range(30):
         middle = (low * high) ** 0.5
         low, high = (low, middle) if is_above(middle) else (middle, high)
     return high
@@ -342,21 +342,19 @@ def calls_of(module: nn.Module) -> Iterator[list[tuple[torch.Tensor, torch.Tenso
     hook.remove()
 
 
-def compare_with_examples(linear: nn.Linear, features: torch.Tensor) -> torch.Tensor:
-    """Let a classifier compare its features, centred, with those of the first images, one for each
-    class, and return the logits of all images (image, class).
+def compare_with_examples(linear: nn.Linear, examples: torch.Tensor, center: torch.Tensor) -> None:
+    """Let a classifier compare features, centred, with those of an example for each class.
 
     Its results are large where images differ, unlike those of random weights, which are mostly what
     all images share.
     """
-    center = features.mean(0)
-    linear.weight.copy_(F.normalize(features[: linear.out_features] - center))
+    linear.weight.copy_(F.normalize(examples - center))
     linear.bias.copy_(-linear.weight @ center)
-    return linear(features)
 
 
 def calibrate_exits(network: nn.Module, images: list[torch.Tensor]) -> None:
-    """Set the classifiers so that about as many images leave at each of them."""
+    """Set the classifiers so that about as many images leave at each of them; the first images are
+    examples of the classes."""
     settle_norms(network, lambda: network(torch.cat(images)))
     network.confidence_threshold = SURE
     inner = [network.init_conv(image) for image in images]
@@ -367,9 +365,11 @@ def calibrate_exits(network: nn.Module, images: list[torch.Tensor]) -> None:
             continue
         linear = getattr(layer.output, "linear", layer.output)
         with calls_of(linear) as calls:
-            outer = [layer(x)[0] for x in inner]
-        logits = compare_with_examples(linear, torch.cat([call[0] for call in calls]))
-        share = len(inner) // (exits + 1) + 1
+            inner = [layer(x)[0] for x in inner]
+        features = torch.cat([call[0] for call in calls])
+        compare_with_examples(linear, features[:CLASSES], features[CLASSES:].mean(0))
+        logits = linear(features[CLASSES:])
+        share = len(logits) // (exits + 1) + 1
         exits -= 1
 
         def leave(scale: float, logits=logits) -> torch.Tensor:
@@ -378,11 +378,13 @@ def calibrate_exits(network: nn.Module, images: list[torch.Tensor]) -> None:
         scale = bisect(1e-3, 1e6, lambda scale, share=share: leave(scale).sum() >= share)
         linear.weight.mul_(scale)
         linear.bias.mul_(scale)
-        inner = [x for x, leaves in zip(outer, leave(scale).tolist(), strict=True) if not leaves]
+        stays = [True] * CLASSES + (~leave(scale)).tolist()
+        inner = [x for x, stay in zip(inner, stays, strict=True) if stay]
     with calls_of(network.end_layers[-1]) as calls:
         for x in inner:
             network.end_layers(x)
-    compare_with_examples(network.end_layers[-1], torch.cat([call[0] for call in calls]))
+    features = torch.cat([call[0] for call in calls])
+    compare_with_examples(network.end_layers[-1], features[:CLASSES], features.mean(0))
 
 
 def make_shallow_deep(folder: pathlib.Path, images: list[torch.Tensor], kind: str) -> nn.Module:
@@ -405,22 +407,38 @@ def make_recurrent_skipnet(folder: pathlib.Path, images: list[torch.Tensor]) -> 
     network = models.cifar10_rnn_gate_38()
     settle_norms(network, lambda: network(torch.cat(images)))
     model, scores = SkipBlocksRecurrently(network).eval(), network.control.proj
-    for module in network.modules():
-        if isinstance(module, nn.Sequential) and isinstance(module[0], nn.AvgPool2d):
-            module[1].weight.mul_(4)
     scores.weight.mul_(20)
-    for _ in range(4):
-        with calls_of(scores) as calls:
-            for image in images:
+    network.control.rnn.weight_ih_l0.mul_(5)
+    embeddings = [
+        module[1]
+        for module in network.modules()
+        if isinstance(module, nn.Sequential) and isinstance(module[0], nn.AvgPool2d)
+    ]
+    for embedding in embeddings[:-1]:  # nothing asks the gate after the last block
+        with calls_of(embedding) as calls:
+            for image in images[:12]:
                 model(image)
-        scores.bias.sub_(torch.cat([output.flatten() for _, output in calls]).median())
+        outputs = torch.cat([output for _, output in calls])
+        scale = 1 / outputs.std()
+        embedding.weight.mul_(scale)
+        embedding.bias.copy_((embedding.bias - outputs.mean((0, 2, 3))) * scale)
+    with calls_of(scores) as calls:
+        for image in images:
+            model(image)
+    center_scores(scores, torch.cat([output.flatten() for _, output in calls]).unsqueeze(1))
     return model
+
+
+def center_scores(layer: nn.Module, scores: torch.Tensor) -> None:
+    """Change the bias of a layer so that half of its scores (image, or image and score) are above
+    0, and none is near it that need not be."""
+    layer.bias.sub_(scores.quantile(0.5, dim=0))
 
 
 def make_feedforward_skipnet(folder: pathlib.Path, images: list[torch.Tensor]) -> nn.Module:
     """Return SkipNet-38 with feed-forward gates, each of which half of the images leave closed."""
     models = import_module("models", folder / "cifar", SKIPNET.packages)
-    images = images[:EXAMPLES]
+    images = images[:40]
     network = models.cifar10_feedforward_38()
     settle_norms(network, lambda: network(torch.cat(images)))
     model = SkipBlocks(network).eval()
@@ -431,7 +449,7 @@ def make_feedforward_skipnet(folder: pathlib.Path, images: list[torch.Tensor]) -
                     model(image)
             if calls:
                 scores = torch.stack([output[0].flatten() for _, output in calls])
-                module.linear_layer.bias[1] -= (scores[:, 1] - scores[:, 0]).median()
+                module.linear_layer.bias[1] -= (scores[:, 1] - scores[:, 0]).quantile(0.5)
     return model
 
 
@@ -446,7 +464,7 @@ def make_blockdrop(folder: pathlib.Path, images: list[torch.Tensor]) -> nn.Modul
     agent.logit.weight.mul_(10)
     with calls_of(agent.logit) as calls:
         agent(together)
-    agent.logit.bias.sub_(calls[0][1].median(0).values)
+    center_scores(agent.logit, calls[0][1])
     return DropBlocks(network, agent)
 
 
@@ -529,10 +547,13 @@ NETWORKS = {
 }
 
 
-def count_equal(variant: Callable, calls: list[tuple], results: list[Any]) -> int:
-    """Return on how many calls a variant gives the original's result."""
+def compare(variant: Callable, calls: list[tuple], results: list[Any]) -> str:
+    """Describe on how many calls a variant gives the original's result, and the first
+    difference."""
     pairs = zip(calls, results, strict=True)
-    return sum(not difference(variant(*call), result) for call, result in pairs)
+    texts = [difference(variant(*call), result) for call, result in pairs]
+    shown = next(filter(None, texts), "")
+    return f"{texts.count('')}" + (f" (first difference: {shown})" if shown else "")
 
 
 def fastest(variants: dict[str, Callable], calls: list[tuple], repeats: int) -> dict[str, float]:
@@ -556,10 +577,10 @@ def measure(name: str, repositories: pathlib.Path) -> dict[str, float] | None:
     torch.manual_seed(0)
     torch.Tensor.cuda = lambda tensor: tensor
     network = NETWORKS[name]
-    images = make_images(EXAMPLES + COMPARED, network.size)
+    images = make_images(CLASSES + EXAMPLES + COMPARED, network.size)
     with contextlib.redirect_stdout(io.StringIO()):
         model = network.make(network.repository.folder(repositories), images).eval()
-    calls = [(image,) for image in images]
+    calls = [(image,) for image in images[CLASSES:]]
     examples, compared = calls[:EXAMPLES], calls[EXAMPLES:]
     results = [model(*call) for call in compared]
     branches = set().union(*map(network.branches_of, results))
@@ -572,7 +593,7 @@ def measure(name: str, repositories: pathlib.Path) -> dict[str, float] | None:
     single = run.as_file(model, examples, run)
     if not isinstance(single, str):
         variants["single"] = single
-    equal = {key: count_equal(variants[key], compared, results) for key in list(variants)[1:]}
+    equal = {key: compare(variants[key], compared, results) for key in list(variants)[1:]}
     times = fastest(variants, compared[:12], repeats=10)
     report = split.report
     print(
@@ -580,7 +601,7 @@ def measure(name: str, repositories: pathlib.Path) -> dict[str, float] | None:
         f"  eager/split {times['eager'] / times['split']:5.2f}  sub-networks"
         f" {report.subnetworks:2}  models {report.models:2}  islands {len(report.islands)}"
         f"  sides run {report.sides_run}/{report.sides}  checked on {report.inputs_checked}"
-        f"  equal on {', '.join(f'{count} ({key})' for key, count in equal.items())}"
+        f"  equal on {', '.join(f'{text} ({key})' for key, text in equal.items())}"
         f" of {len(compared)}  branches taken {len(branches)}/{network.branch_count}"
         f"  at a threshold {len(report.at_threshold)}  within rounding {len(report.rounding)}"
         f"  build {report.seconds:.1f} s" + (f"  {single}" if isinstance(single, str) else ""),
