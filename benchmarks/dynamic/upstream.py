@@ -375,7 +375,10 @@ def calibrate_exits(network: nn.Module, images: list[torch.Tensor]) -> None:
         def leave(scale: float, logits=logits) -> torch.Tensor:
             return (logits * scale).softmax(1).amax(1) >= SURE
 
-        scale = bisect(1e-3, 1e6, lambda scale, share=share: leave(scale).sum() >= share)
+        def scale_for(count: int, leave=leave) -> float:
+            return bisect(1e-3, 1e6, lambda scale: leave(scale).sum() >= count)
+
+        scale = (scale_for(share) * scale_for(share + 1)) ** 0.5  # no image is at the threshold
         linear.weight.mul_(scale)
         linear.bias.mul_(scale)
         stays = [True] * CLASSES + (~leave(scale)).tolist()
