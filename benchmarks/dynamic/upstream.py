@@ -352,6 +352,16 @@ def compare_with_examples(linear: nn.Linear, examples: torch.Tensor, center: tor
     linear.bias.copy_(-linear.weight @ center)
 
 
+def are_sure(logits: torch.Tensor) -> torch.Tensor:
+    """Return, for logits (image, class), whether each image leaves."""
+    return logits.softmax(1).amax(1) >= SURE
+
+
+def find_scale(logits: torch.Tensor, count: int) -> float:
+    """Return the factor of logits with which `count` images begin to leave."""
+    return bisect(1e-3, 1e6, lambda scale: bool(are_sure(logits * scale).sum() >= count))
+
+
 def calibrate_exits(network: nn.Module, images: list[torch.Tensor]) -> None:
     """Set the classifiers so that about as many images leave at each of them; the first images are
     examples of the classes."""
@@ -372,16 +382,11 @@ def calibrate_exits(network: nn.Module, images: list[torch.Tensor]) -> None:
         share = len(logits) // (exits + 1) + 1
         exits -= 1
 
-        def leave(scale: float, logits=logits) -> torch.Tensor:
-            return (logits * scale).softmax(1).amax(1) >= SURE
-
-        def scale_for(count: int, leave=leave) -> float:
-            return bisect(1e-3, 1e6, lambda scale: leave(scale).sum() >= count)
-
-        scale = (scale_for(share) * scale_for(share + 1)) ** 0.5  # no image is at the threshold
+        # no image is at the threshold
+        scale = (find_scale(logits, share) * find_scale(logits, share + 1)) ** 0.5
         linear.weight.mul_(scale)
         linear.bias.mul_(scale)
-        stays = [True] * CLASSES + (~leave(scale)).tolist()
+        stays = [True] * CLASSES + (~are_sure(logits * scale)).tolist()
         inner = [x for x, stay in zip(inner, stays, strict=True) if stay]
     with calls_of(network.end_layers[-1]) as calls:
         for x in inner:
