@@ -157,6 +157,7 @@ def test_the_page_of_a_verification_shows_evidence_and_refutation() -> None:
     evidence = {
         "replays": 1,
         "wholes": 2,
+        "seconds": 1.5,
         "dtypes": ["float32"],
         "shapes": ["[[1, 4], []]"],
         "domain": {"sizes": ["3 -> 17 in every dimension of that size"]},
@@ -179,6 +180,7 @@ def test_the_page_of_a_verification_shows_evidence_and_refutation() -> None:
         "0 of 1 changed definition proved",
         "outputs differ <here>",
         "1 recorded call, 2 runs of whole models",
+        "1.5 s for runs of both versions",
         "1 x 4 and a number",
         "3 -> 17",
         "3 of 4 mutants",
