@@ -191,6 +191,10 @@ SUGGESTIONS = {
     "add_missing_dimensions": InputCase(
         STATES, {"states": normal(BATCH, Dim(1), Dim(1), LENGTH, Dim(32))}
     ),
+    "give_batches": InputCase(
+        {**STATES, "places": Slot("zeros", (LENGTH, Dim(3)))},
+        {**STATES, "places": Slot("zeros", (BATCH, LENGTH, Dim(3)))},
+    ),
     "change_ranks": InputCase(STATES, {"states": normal(BATCH, Dim(32))}),
     "give_each_optional": InputCase(STATES, {**STATES, **MASK}, MASK),
     "change_words": InputCase(

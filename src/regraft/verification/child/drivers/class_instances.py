@@ -4,6 +4,7 @@ that the module accepts."""
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
@@ -154,7 +155,9 @@ def subject_of(instance: Instance) -> Subject:
             ),
         )
     )
-    recipe = {**recipe_of(instance.name, instance.values), "flags": dict(instance.flags)}
+    recipe = recipe_of(instance.name, instance.values)
+    if recipe:
+        recipe["flags"] = dict(instance.flags)
     return Subject(
         f"{instance.name}({description})", "inference", instance.build, instance.calls, recipe
     )
@@ -163,7 +166,8 @@ def subject_of(instance: Instance) -> Subject:
 def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description from which a reproducer calls the class or function `name` of the
     file: its arguments in `values`, configurations apart under "configs", each as a description of
-    its own, and the names of those that are a stand-in network under "networks"."""
+    its own, and the names of those that are a stand-in network under "networks"; {} where an
+    argument has no form in JSON, such as a function."""
     networks = [key for key, value in values.items() if isinstance(value, StandInNetwork)]
     plain = {
         key: value for key, value in values.items() if not is_config(value) and key not in networks
@@ -173,6 +177,10 @@ def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in values.items()
         if is_config(value)
     }
+    try:
+        json.dumps(plain)
+    except (TypeError, ValueError):
+        return {}
     return {
         "kind": "class",
         "name": name,
