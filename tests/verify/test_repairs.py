@@ -232,6 +232,7 @@ SMALL_STAGES = config_shrinking.shrink(STAGES, config_shrinking.SCALES[0])
 BACKBONE_STAGES = {"depths": [2, 2, 6], "num_layers": 3, "out_features": ["stage1", "stage2"]}
 DEEP = {"depths": [2, 2, 6], "num_layers": 3, "units": 64}
 FITS = {
+    "set_negative_sizes": ConfigCase({"words": -1, "units": 8}, {"words": 128, "units": 8}),
     "give_wanted_list": ConfigCase(
         {"num_hidden_layers": 2},
         {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]},
