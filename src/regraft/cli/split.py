@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -18,6 +19,24 @@ from regraft.source.object_reference import find_function
 # by the names of the files: importing the package would load torch
 _COMPILERS = Path(__file__).parent.parent / "splitting" / "compiling" / "compilers"
 _COMPILER_FILES = _COMPILERS.glob("with_*.py")
+
+
+def parse_dynamic(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return the ranges of sizes by argument and dimension; raise BadParameter for a text that is
+    no range, and for a dimension that is given twice."""
+    dynamic: dict[str, dict[int, tuple[int, int]]] = {}
+    for text in texts:
+        match = re.fullmatch(r"(\w+):(-?\d+)=(\d+)\.\.(\d+)", text)
+        if match is None:
+            raise click.BadParameter(f"{text} is no range of sizes; give one as x:0=1..512")
+        key, dim, low, high = match.groups()
+        ranges = dynamic.setdefault(key, {})
+        if int(dim) in ranges:
+            raise click.BadParameter(f"the sizes of {key}:{dim} are given twice")
+        ranges[int(dim)] = int(low), int(high)
+    return dynamic
 
 
 @click.command("split")
@@ -61,6 +80,30 @@ _COMPILER_FILES = _COMPILERS.glob("with_*.py")
     help="Compile also what is slower than eager torch on this machine.",
 )
 @click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads of one operation, for ONNX Runtime and OpenVINO (default: 1).",
+)
+@click.option(
+    "--providers",
+    metavar="NAMES",
+    help=(
+        "Execution providers of ONNX Runtime, comma-separated, in the order in which they are"
+        " asked (default: CPUExecutionProvider)."
+    ),
+)
+@click.option(
+    "--dynamic",
+    metavar="ARGUMENT:DIMENSION=LOW..HIGH",
+    multiple=True,
+    callback=parse_dynamic,
+    help=(
+        "Sizes that a dimension of an argument may have, such as x:0=1..512, in the place of"
+        " example calls of several sizes; may be given several times."
+    ),
+)
+@click.option(
     "--no-cache", is_flag=True, help="Build the network again, also where it was split before."
 )
 def split_command(
@@ -72,6 +115,9 @@ def split_command(
     form: str,
     unseen: str,
     no_measure: bool,
+    threads: int | None,
+    providers: str | None,
+    dynamic: dict[str, dict[int, tuple[int, int]]],
     no_cache: bool,
 ) -> None:
     """Split a network into compiled sub-networks and a host.
@@ -98,6 +144,9 @@ def split_command(
                 batched=batched,
                 measure=not no_measure,
                 watch=progress.say_part,
+                threads=threads,
+                providers=None if providers is None else providers.split(","),
+                dynamic=dynamic,
             )
     except splitting.Unsplittable as problem:
         click.echo(str(problem), err=True)

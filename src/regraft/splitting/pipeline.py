@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,11 @@ from regraft.splitting.compiling.compiled_network import (
     reasons_of_islands,
 )
 from regraft.splitting.compiling.compilers import Compiler, compiler_named
+from regraft.splitting.compiling.engine_settings import (
+    EngineSettings,
+    engine_settings,
+    given_settings,
+)
 from regraft.splitting.emitting.artefact_protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.emitters import EMITTERS
@@ -33,7 +39,7 @@ from regraft.splitting.emitting.split_report import Report
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.loading import load_split
 from regraft.splitting.nested_arguments import check_unchanged
-from regraft.splitting.network import Network, Program, bind_network
+from regraft.splitting.network import Network, Program, add_sizes, bind_network
 from regraft.splitting.network_cache import find_network, make_key, store_network
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
 from regraft.splitting.program.residual import (
@@ -47,6 +53,7 @@ from regraft.splitting.program.residual import (
 from regraft.splitting.region_partition import partition
 from regraft.splitting.sampling.branch_exploration import Explorer
 from regraft.splitting.sampling.decision_recorder import Recorder
+from regraft.splitting.sampling.dynamic_sizes import DynamicSize, guard_sizes, read_dynamic
 from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
 
@@ -62,6 +69,8 @@ class Options:
     unseen: str
     artefact: str
     measure: bool
+    settings: EngineSettings
+    dynamic: tuple[str, ...]
 
     @property
     def emitter(self) -> Emitter:
@@ -72,7 +81,15 @@ class Options:
     def in_words(self) -> tuple[str, ...]:
         """Return the options as text, equal in every process that splits with them."""
         compiler = self.compiler
-        return compiler.name, compiler.version, self.unseen, self.artefact, str(self.measure)
+        return (
+            compiler.name,
+            compiler.version,
+            self.unseen,
+            self.artefact,
+            str(self.measure),
+            str(self.settings),
+            *self.dynamic,
+        )
 
 
 def split(
@@ -85,6 +102,9 @@ def split(
     batched: bool = False,
     measure: bool = True,
     watch: Watch = ignore,
+    threads: int | None = None,
+    providers: Sequence[str] | None = None,
+    dynamic: Mapping[str, Mapping[int, tuple[int, int]]] | None = None,
 ) -> SplitNetwork:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts
     of arguments).
@@ -99,36 +119,50 @@ def split(
     and gives a list: for each sample what the network gives for it alone. measure: a sub-network
     that is slower than torch here (by a fifth and 50 us, one thread) stays eager, so that the host
     needs torch; not in single files and batches. watch: is called with what is done ("compiling
-    region 2 of 5"). Raises ValueError for unknown options and those that do not go together,
-    Unsplittable with file, line and reason where the network cannot be split or the result differs.
+    region 2 of 5"). threads: those of one operation, 1 by default, for ONNX Runtime and OpenVINO.
+    providers: the execution providers of ONNX Runtime, in the order in which they are asked, the
+    CPU's by default. Both are recorded, and `load_split` can replace them. dynamic: the sizes that
+    dimensions may have, `{"x": {0: (1, 512)}}`, in the place of example calls of several sizes: the
+    network is split for all of them, and raises ValueError for others. Raises ValueError for
+    unknown options and those that do not go together, Unsplittable with file, line and reason where
+    the network cannot be split or the result differs.
     """
     started = time.monotonic()
     if unseen not in ("refuse", "raise"):
         raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
     artefact = "file" if single_file else "batches" if batched else "directory"
-    options = Options(compiler_named(compiler), unseen, artefact, measure)
+    settings = engine_settings(threads, providers)
+    network = bind_network(model, example_inputs)
+    sizes = read_dynamic(dynamic or {}, network.calls)
+    options = Options(
+        compiler_named(compiler), unseen, artefact, measure, settings, tuple(map(str, sizes))
+    )
+    for name in given_settings(threads, providers).keys() - options.compiler.settings:
+        raise ValueError(f"the compiler {compiler} takes no {name}; leave them out")
     if single_file and compiler != "onnxruntime":
         raise ValueError("single files are for ONNX Runtime; leave the compiler out")
     if single_file and batched:
         raise ValueError("a single file takes one sample")
-    network = bind_network(model, example_inputs)
     if batched:
-        require_one_sample(network)
+        require_one_sample(network, sizes)
     key = make_key(model, network.original_calls, options.in_words) if cache else None
     stored = load_stored(key, options.emitter)
     if stored is not None:
         return stored
     if network.packed is not None:
         check_unchanged(model, network.path, network.original_calls, network.packed)
-    result = build(network, options, started, watch)
+    result = build(add_sizes(network, sizes), options, started, watch)
     result.packed = network.packed
     if key is not None:
         store_network(key, result.directory)
     return result
 
 
-def require_one_sample(network: Network) -> None:
-    """Raise Unsplittable unless every tensor of the first example call is one sample."""
+def require_one_sample(network: Network, sizes: list[DynamicSize]) -> None:
+    """Raise Unsplittable unless every tensor of the first example call is one sample, ValueError
+    where the dimension of the samples has a range of sizes."""
+    if any(size.dim == 0 for size in sizes):
+        raise ValueError("dimension 0 is that of the samples in batches, which takes any size")
     call = network.calls[0]
     if not all(has_samples(call[key]) for key in network.tensor_inputs):
         reason = "batches need example calls of one sample: inputs whose first dimension is 1"
@@ -167,8 +201,9 @@ def build(
     analysis = round(time.monotonic() - analysis_started, 2)
     watch("collecting samples of regions")
     program, unreached = sample_regions(program, options.unseen)
-    compiled = compile_network(program, options.compiler, watch)
+    compiled = compile_network(program, options.compiler, options.settings, watch)
     guard_regions(program.steps, program.regions)
+    guard_sizes(program.steps, network.path, network.groups)
     sides = number_sides(program.steps)
     report = describe_parts(compiled, len(sides), analysis)
     original = original_of(program)
@@ -220,7 +255,7 @@ def sample_regions(program: Program, unseen: str) -> tuple[Program, list[Unsplit
     """
     network = program.network
     explorer = Explorer(network.path, program.regions, program.modules, program.classes)
-    collect_samples(explorer, program.steps, network.calls)
+    collect_samples(explorer, program.steps, network.calls, network.varied)
     unsampled = [region for region in program.regions if not region.samples]
     unreached = [Unsplittable(*region.place, "no example leads here") for region in unsampled]
     by_size = regions_decided_by_sizes(program.steps)
@@ -234,7 +269,8 @@ def original_of(program: Program) -> Original:
     and a recorder of the decisions of the residual program."""
     network = program.network
     recorder = Recorder(network.path, program.regions, program.modules, program.classes)
-    return Original(network.model, network.calls, recorder, program.steps)
+    calls = [*network.calls, *network.further]
+    return Original(network.model, calls, network.varied, recorder, program.steps)
 
 
 def check_host(

@@ -64,7 +64,7 @@ class DecisionCheck:
     def run(self, watch: Watch) -> CheckResult:
         """Compare on the inputs of `vary_calls` until enough are compared, then on those of extreme
         values until each side in `infinite_sides` is taken; return the result."""
-        for number, call in enumerate(vary_calls(self.original.calls)):
+        for number, call in enumerate(vary_calls(self.original.calls, self.original.varied)):
             is_extreme = number >= self.first_extreme
             if is_extreme or self.has_enough_inputs(number):
                 if self.result.taken >= self.infinite_sides:

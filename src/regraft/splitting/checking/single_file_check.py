@@ -19,7 +19,7 @@ def check_file(original: Original, split: Any, earlier: CheckResult) -> CheckRes
     """
     result = earlier.for_next_artefact()
     last = max(earlier.equal, default=-1)
-    for number, call in enumerate(vary_calls(original.calls)):
+    for number, call in enumerate(vary_calls(original.calls, original.varied)):
         if number > last:
             break
         if number in earlier.equal:

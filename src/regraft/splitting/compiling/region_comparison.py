@@ -46,17 +46,22 @@ class Slower(Uncompilable):
 
 
 def compare_with_torch(
-    region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
+    region: Region,
+    module: RegionModule,
+    run: Callable[[Sample], list[Any]],
+    name: str,
+    threads: int,
 ) -> None:
     """Compare a compiled region with torch: its results, and its speed where `region.measured` is
     True. Sets `region.limits`, the sizes for which the results are right.
 
-    run: runs the compiled region. name: the compiler's name for messages. Raises Uncompilable
-    unless `run` gives the results of torch, and Slower where torch is faster.
+    run: runs the compiled region. name: the compiler's name for messages. threads: those that
+    `run` uses, and torch is given. Raises Uncompilable unless `run` gives the results of torch, and
+    Slower where torch is faster.
     """
     compare_values(region, module, run, name)
     if region.measured:
-        check_speed(region, module, run, name)
+        check_speed(region, module, run, name, threads)
 
 
 def compare_values(
@@ -205,17 +210,21 @@ DIFFERENCE_BY_FACTOR = dict.fromkeys((-1.0, 3.0, -3.0, 0.2), difference_in_size)
 
 
 def check_speed(
-    region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
+    region: Region,
+    module: RegionModule,
+    run: Callable[[Sample], list[Any]],
+    name: str,
+    threads: int,
 ) -> None:
     """Time the compiled region, and torch as it would run the region instead, on the largest sample
-    with one thread. Sets `region.seconds`.
+    with this number of threads. Sets `region.seconds`.
 
     run: runs the compiled region. name: the compiler's name for the message. Raises Slower where
     torch is faster.
     """
     sample = largest_sample(region)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(threads)
     try:
         with torch.no_grad():
             compiled, eager = shortest_times(lambda: run(sample), lambda: module(*sample))
@@ -230,7 +239,7 @@ def check_speed(
                     else (0.0, 0.0)
                 )
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads_before)
     region.seconds = compiled, eager
     if is_slower(compiled, eager):
         raise Slower(f"{name} takes {compiled * 1e6:.0f} us, torch {eager * 1e6:.0f} us")

@@ -59,7 +59,7 @@ def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> Batche
     guard: checks, before the compilation, that the modules have not changed since the split began.
     """
     program, folder = compiled.program, new_directory()
-    artifacts = Artifacts(Path(folder.name))
+    artifacts = Artifacts(Path(folder.name), compiled.settings)
     guard.check()
     entries = compile_batches(program, artifacts, compiled.compiler)
     guard.renew()  # an export gives modules copies of the dictionaries that they hold

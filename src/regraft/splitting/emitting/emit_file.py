@@ -38,10 +38,15 @@ class FileArtefact:
         return the split network, whose directory is deleted with it."""
         write_host(self.compiled, report)
         arguments = self.compiled.manifest["arguments"]
-        add_metadata(self.model, report=dataclasses.asdict(report), arguments=arguments)
+        add_metadata(
+            self.model,
+            report=dataclasses.asdict(report),
+            arguments=arguments,
+            settings=self.compiled.manifest["settings"],
+        )
         path = self.compiled.directory / FILE
         onnx.save(self.model, path)
-        return SingleFile(path, report, self.compiled.folder)
+        return SingleFile(path, report, self.compiled.folder, self.compiled.settings)
 
 
 def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> FileArtefact:
@@ -52,7 +57,7 @@ def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> FileAr
     path = compiled.directory / FILE
     onnx.save(model, path)
     try:
-        file = SingleFile(path, report)
+        file = SingleFile(path, report, settings=compiled.settings)
     except ValueError as problem:
         source_path = compiled.program.network.path
         raise Unsplittable(source_path, 0, f"as a single file: {problem}") from problem

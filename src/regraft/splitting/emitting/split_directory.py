@@ -21,10 +21,12 @@ class SplitModel:
 
     directory: contains `host.py` and the files beside it; ValueError is raised where Python cannot
     import a host from it. scratch: an object, such as a temporary directory, that is kept alive as
-    long as this one.
+    long as this one. settings: those of the engine that replace the manifest's, by name.
     """
 
-    def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
+    def __init__(
+        self, directory: Path, report: Report, scratch: Any = None, **settings: Any
+    ) -> None:
         """Load the module `host.py` of the directory, and make its host. Raises ValueError where
         the directory has no such module."""
         self.directory, self.report, self._scratch = directory, report, scratch
@@ -36,7 +38,7 @@ class SplitModel:
             raise ValueError(f"{directory} holds no host")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        self.host = module.Host(directory)
+        self.host = module.Host(directory, **settings)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Return the network's result, with torch tensors, for arguments by position or by name;
