@@ -7,6 +7,8 @@ regions' inputs, compile the regions, emit the artefact; it is then checked agai
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +26,18 @@ from regraft.splitting.compiling.compiled_network import (
     count_models,
     reasons_of_islands,
 )
-from regraft.splitting.compiling.compilers import Compiler, compiler_named
+from regraft.splitting.compiling.compilers import (
+    AUTO,
+    Compiler,
+    compiler_named,
+    installed_compilers,
+)
 from regraft.splitting.compiling.engine_settings import (
     EngineSettings,
     engine_settings,
     given_settings,
 )
+from regraft.splitting.compiling.speed import time_calls
 from regraft.splitting.emitting.artefact_protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.emitters import EMITTERS
@@ -110,52 +118,115 @@ def split(
     of arguments).
 
     compiler: "onnxruntime", "openvino" or "aotinductor"; what it cannot take or gets wrong stays
-    eager, and is listed. unseen: what becomes of a side that no checked input takes. "refuse": the
-    network is not split. "raise": the host raises RuntimeError where it would be taken; the report
-    lists it. cache: whether a network that was split before, with equal weights, sources, calls and
-    versions, is taken from the user's cache directory. single_file: give one ONNX file, with `If`
-    and `Loop` in the place of the host; what ONNX cannot express is refused. batched: the result
-    takes any number of samples along the first dimension of its inputs, which is 1 in the examples,
-    and gives a list: for each sample what the network gives for it alone. measure: a sub-network
-    that is slower than torch here (by a fifth and 50 us, one thread) stays eager, so that the host
-    needs torch; not in single files and batches. watch: is called with what is done ("compiling
-    region 2 of 5"). threads: those of one operation, 1 by default, for ONNX Runtime and OpenVINO.
-    providers: the execution providers of ONNX Runtime, in the order in which they are asked, the
-    CPU's by default. Both are recorded, and `load_split` can replace them. dynamic: the sizes that
-    dimensions may have, `{"x": {0: (1, 512)}}`, in the place of example calls of several sizes: the
-    network is split for all of them, and raises ValueError for others. Raises ValueError for
-    unknown options and those that do not go together, Unsplittable with file, line and reason where
-    the network cannot be split or the result differs.
+    eager, and is listed. "auto" builds the network with each one that is installed, takes that
+    which is the fastest on the example calls, and reports the times of all. unseen: what becomes of
+    a side that no checked input takes. "refuse": the network is not split. "raise": the host raises
+    RuntimeError where it would be taken; the report lists it. cache: whether a network that was
+    split before, with equal weights, sources, calls and versions, is taken from the user's cache
+    directory. single_file: give one ONNX file, with `If` and `Loop` in the place of the host; what
+    ONNX cannot express is refused. batched: the result takes any number of samples along the first
+    dimension of its inputs, which is 1 in the examples, and gives a list: for each sample what the
+    network gives for it alone. measure: a sub-network that is slower than torch here (by a fifth
+    and 50 us, one thread) stays eager, so that the host needs torch; not in single files and
+    batches. watch: is called with what is done ("compiling region 2 of 5"). threads: those of one
+    operation, 1 by default, for ONNX Runtime and OpenVINO. providers: the execution providers of
+    ONNX Runtime, in the order in which they are asked, the CPU's by default. Both are recorded, and
+    `load_split` can replace them. dynamic: the sizes that dimensions may have, `{"x": {0: (1,
+    512)}}`, in the place of example calls of several sizes: the network is split for all of them,
+    and raises ValueError for others. Raises ValueError for unknown options and those that do not go
+    together, Unsplittable with file, line and reason where the network cannot be split or the
+    result differs.
     """
     started = time.monotonic()
-    if unseen not in ("refuse", "raise"):
-        raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
+    check_options(compiler, unseen, single_file, batched, measure)
     artefact = "file" if single_file else "batches" if batched else "directory"
     settings = engine_settings(threads, providers)
     network = bind_network(model, example_inputs)
     sizes = read_dynamic(dynamic or {}, network.calls)
-    options = Options(
-        compiler_named(compiler), unseen, artefact, measure, settings, tuple(map(str, sizes))
-    )
-    for name in given_settings(threads, providers).keys() - options.compiler.settings:
-        raise ValueError(f"the compiler {compiler} takes no {name}; leave them out")
-    if single_file and compiler != "onnxruntime":
-        raise ValueError("single files are for ONNX Runtime; leave the compiler out")
-    if single_file and batched:
-        raise ValueError("a single file takes one sample")
+    stated = given_settings(threads, providers)
+    choices = [
+        Options(choice, unseen, artefact, measure, settings, tuple(map(str, sizes)))
+        for choice in chosen_compilers("onnxruntime" if single_file else compiler, stated)
+    ]
     if batched:
         require_one_sample(network, sizes)
-    key = make_key(model, network.original_calls, options.in_words) if cache else None
-    stored = load_stored(key, options.emitter)
+    words = tuple(word for options in choices for word in options.in_words)
+    key = make_key(model, network.original_calls, words) if cache else None
+    stored = load_stored(key, choices[0].emitter)
     if stored is not None:
         return stored
     if network.packed is not None:
         check_unchanged(model, network.path, network.original_calls, network.packed)
-    result = build(add_sizes(network, sizes), options, started, watch)
+    result = build_fastest(add_sizes(network, sizes), choices, started, watch)
     result.packed = network.packed
     if key is not None:
         store_network(key, result.directory)
     return result
+
+
+def check_options(
+    compiler: str, unseen: str, single_file: bool, batched: bool, measure: bool
+) -> None:
+    """Raise ValueError for a wrong value of `unseen`, and for options that do not go together."""
+    if unseen not in ("refuse", "raise"):
+        raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
+    if single_file and compiler not in ("onnxruntime", AUTO):
+        raise ValueError("single files are for ONNX Runtime; leave the compiler out")
+    if single_file and batched:
+        raise ValueError("a single file takes one sample")
+    if compiler == AUTO and not measure:
+        raise ValueError('compiler="auto" takes the fastest one, so it has to measure')
+
+
+def chosen_compilers(name: str, settings: Mapping[str, Any]) -> list[Compiler]:
+    """Return the compiler of this name; for "auto" all that are installed and take the settings.
+
+    Raises ValueError for an unknown name, and for a compiler that does not take one of the
+    settings.
+    """
+    if name == AUTO:
+        return [choice for choice in installed_compilers() if settings.keys() <= choice.settings]
+    compiler = compiler_named(name)
+    for setting in settings.keys() - compiler.settings:
+        raise ValueError(f"the compiler {name} takes no {setting}; leave them out")
+    return [compiler]
+
+
+def build_fastest(
+    network: Network, choices: list[Options], started: float, watch: Watch
+) -> SplitNetwork:
+    """Split a bound network with each of the options, which differ in their compiler, and return
+    the fastest result, whose report names the times of all; of one only, its result as it is.
+
+    Raises Unsplittable, for the first of them, where the network cannot be split with any.
+    """
+    if len(choices) == 1:
+        return build(network, choices[0], started, watch)
+    results: list[tuple[float, SplitNetwork]] = []
+    trials: list[dict[str, Any]] = []
+    errors: list[Unsplittable] = []
+    for options in choices:
+        name = options.compiler.name
+        try:
+            result = build(network, options, started, functools.partial(say_for, watch, name))
+        except Unsplittable as problem:
+            errors.append(problem)
+            trials.append({"compiler": name, "seconds": None, "reason": str(problem)})
+            continue
+        seconds, _ = result.report.times or (math.inf, math.inf)
+        results.append((seconds, result))
+        trials.append({"compiler": name, "seconds": seconds, "reason": ""})
+    if not results:
+        raise errors[0]
+    _, fastest = min(results, key=lambda pair: pair[0])
+    if isinstance(fastest, SplitModel):  # single files are for one compiler
+        fastest.replace_report(replace(fastest.report, compilers=tuple(trials)))
+    return fastest
+
+
+def say_for(watch: Watch, name: str, part: str) -> None:
+    """Call `watch` with what is done with the compiler `name`."""
+    watch(f"{name}: {part}")
 
 
 def require_one_sample(network: Network, sizes: list[DynamicSize]) -> None:
@@ -215,6 +286,11 @@ def build(
     checked = artefact.check(original, checked)
     guard.check()
     report = complete_report(artefact.report, checked, [*untaken, *unreached])
+    if options.measure:
+        watch("timing the network")
+        calls = network.calls[: network.varied]
+        times = time_calls(artefact.network, network.model, calls, options.settings.threads)
+        report = replace(report, times=times)
     return artefact.finish(replace(report, seconds=round(time.monotonic() - started, 2)))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from regraft.splitting.checking.original_network import MAX_ROUNDED, CheckResult, Original, attempt
 from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.checking.rounding_test import is_rounding
+from regraft.splitting.checking.saved_inputs import replay_advice
 from regraft.splitting.sampling.varied_calls import vary_calls
 
 
@@ -50,4 +51,5 @@ def compare_results(
     elif original.recorder.near_unequal:
         result.at_threshold.append(f"input {number}, in the single file")
     else:
-        raise original.refuse(f"the single file differs from the original: {mismatch}")
+        advice = replay_advice(call, split.directory)
+        raise original.refuse(f"the single file differs from the original: {mismatch}{advice}")

@@ -15,6 +15,7 @@ from regraft.report.terminal import Watch, ignore
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.compiling.engine_settings import EngineSettings
+from regraft.splitting.compiling.quiet import silenced
 from regraft.splitting.compiling.region_compilation import compile_region
 from regraft.splitting.network import Program
 from regraft.splitting.preconditions import input_descriptions
@@ -54,13 +55,14 @@ def compile_network(
     """
     folder = new_directory()
     artifacts = Artifacts(Path(folder.name), settings)
-    if compiler.prepare is not None:
-        compiler.prepare(program.regions, program.modules, artifacts.directory)
-    pairs = zip(program.regions, program.modules, strict=True)
     entries = []
-    for number, (region, module) in enumerate(pairs, 1):
-        watch(f"compiling region {number} of {len(program.regions)}")
-        entries.append(compile_region(region, module, artifacts, compiler))
+    with silenced():
+        if compiler.prepare is not None:
+            compiler.prepare(program.regions, program.modules, artifacts.directory)
+        pairs = zip(program.regions, program.modules, strict=True)
+        for number, (region, module) in enumerate(pairs, 1):
+            watch(f"compiling region {number} of {len(program.regions)}")
+            entries.append(compile_region(region, module, artifacts, compiler))
     network = program.network
     manifest = {
         "compiler": compiler.name,

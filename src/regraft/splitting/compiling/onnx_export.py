@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import logging
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -253,19 +252,15 @@ def reshape(g: Any, operand: Any, shape: Any, allowzero: int = 0) -> Any:
 
 @contextlib.contextmanager
 def exporter_settings() -> Iterator[None]:
-    """Turn off gradients, the exporters' own output and the fast path of Transformer layers in the
-    `with` block, and put `reshape` in the place of the exporter's and the functions of
-    `replacements` in the place of torch's.
+    """Turn off gradients, the graph that the exporter prints where it fails, and the fast path of
+    Transformer layers in the `with` block, and put `reshape` in the place of the exporter's and the
+    functions of `replacements` in the place of torch's.
     """
-    logging.disable(logging.WARNING)
-    try:  # where the tracing exporter fails it prints its graph, whatever the options say
-        with (
-            torch.no_grad(),
-            without_fast_path(),
-            mock.patch.object(torch._C, "_jit_onnx_log"),
-            mock.patch.object(symbolic_helper, "_reshape_helper", reshape),
-            replaced_functions(),
-        ):
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
+    with (  # where the tracing exporter fails it prints its graph, whatever the options say
+        torch.no_grad(),
+        without_fast_path(),
+        mock.patch.object(torch._C, "_jit_onnx_log"),
+        mock.patch.object(symbolic_helper, "_reshape_helper", reshape),
+        replaced_functions(),
+    ):
+        yield

@@ -256,10 +256,27 @@ def trace_island(region: Region, module: RegionModule) -> Callable[..., Any] | N
     it takes the region's inputs as NumPy arrays and returns a list of its outputs as arrays. None
     where the region cannot be traced."""
     try:
-        network = trace_program(region, module).module()
+        network = program_function(trace_program(region, module))
     except Exception:  # noqa: BLE001  (whatever the exporter raises)
         return None
     return lambda *arrays: [result.numpy() for result in network(*map(torch.from_numpy, arrays))]
+
+
+def program_function(program: Any) -> Callable[..., Any]:
+    """Return a function that runs an exported program on the region's inputs, as the host does:
+    without the checks and the packing of arguments of the program's module, which take 40 us a
+    call. It returns a tuple of the outputs.
+
+    Raises Uncompilable where the program takes something else than weights and inputs.
+    """
+    contents = {**program.state_dict, **program.constants}
+    specs = program.graph_signature.input_specs
+    kinds = {spec.kind.name for spec in specs}
+    changes = {spec.kind.name for spec in program.graph_signature.output_specs} - {"USER_OUTPUT"}
+    if not kinds <= {"PARAMETER", "BUFFER", "CONSTANT_TENSOR", "USER_INPUT"} or changes:
+        raise Uncompilable(f"torch.export makes {', '.join(sorted(kinds | changes))} of it")
+    weights = [contents[spec.target].detach() for spec in specs if spec.target is not None]
+    return lambda *inputs: program.graph_module(*weights, *inputs)
 
 
 def shortest_times(*calls: Callable[[], Any]) -> list[float]:

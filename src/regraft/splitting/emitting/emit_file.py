@@ -28,6 +28,11 @@ class FileArtefact:
     ) -> None:
         self.compiled, self.model, self.file, self.report = compiled, model, file, report
 
+    @property
+    def network(self) -> SingleFile:
+        """Return the model opened in ONNX Runtime."""
+        return self.file
+
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
         """Compare the file's results with the original's on the inputs that are equal in `earlier`,
         and return the result of this comparison. Raises Unsplittable where one differs."""

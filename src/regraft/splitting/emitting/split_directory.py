@@ -51,6 +51,13 @@ class SplitModel:
             )
         )
 
+    def replace_report(self, report: Report) -> None:
+        """Take this report in the place of the one that the network and its manifest have."""
+        self.report = report
+        path = self.directory / "manifest.json"
+        manifest = json.loads(path.read_text("utf-8"))
+        write_manifest(self.directory, {**manifest, "report": dataclasses.asdict(report)})
+
     def save(self, directory: str | Path) -> None:
         """Copy host, sub-networks and manifest into a directory, which is created if needed; files
         of the same names are replaced. The copy needs no Regraft, and torch only where torch runs a
@@ -73,4 +80,9 @@ def write_directory(directory: Path, host: str, manifest: dict[str, Any], report
         **manifest,
         "report": dataclasses.asdict(report),
     }
+    write_manifest(directory, contents)
+
+
+def write_manifest(directory: Path, contents: dict[str, Any]) -> None:
+    """Write `manifest.json` into the directory."""
     (directory / "manifest.json").write_text(json.dumps(contents, separators=(",", ":")), "utf-8")

@@ -25,7 +25,8 @@ class Compiler:
     `i0`, `i1`..., those of `used` in their order) that gives a list of arrays. prepare: called
     first with all regions, their modules and the directory, for compilers that can take several at
     once; it is not the host's method of this name. settings: the names of the fields of
-    `EngineSettings` that it heeds; the host finds their values in `manifest["settings"]`.
+    `EngineSettings` that it heeds; the host finds their values in `manifest["settings"]`. programs:
+    the commands that it needs.
     """
 
     name: str
@@ -35,3 +36,4 @@ class Compiler:
     host: str
     prepare: Callable[[list[Region], list[RegionModule], Path], None] | None = None
     settings: frozenset[str] = frozenset()
+    programs: tuple[str, ...] = ()

@@ -115,4 +115,12 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
     return {"file": file.name, "sha256": digest(file.read_bytes()), "used": used}
 
 
-COMPILER = Compiler("aotinductor", "torch", torch.__version__, compile_region, HOST, prepare)
+COMPILER = Compiler(
+    "aotinductor",
+    "torch",
+    torch.__version__,
+    compile_region,
+    HOST,
+    prepare,
+    programs=("g++",),
+)
