@@ -87,7 +87,7 @@ def region_row(region: Mapping[str, Any]) -> tuple[str, ...]:
     engine, eager = ("", "") if region["seconds"] is None else map(_microseconds, region["seconds"])
     return (
         str(region["number"]),
-        "; ".join(region["lines"]),
+        "; ".join(lines_of(region)),
         str(region["operations"]),
         "; ".join(map(tensor_text, region["inputs"])),
         "; ".join(map(tensor_text, region["outputs"])),
@@ -95,6 +95,13 @@ def region_row(region: Mapping[str, Any]) -> tuple[str, ...]:
         eager,
         " and ".join(region["limits"]),
     )
+
+
+def lines_of(region: Mapping[str, Any]) -> Sequence[str]:
+    """Return the lines of a region's statements, for each file; of a network that was split before
+    these were recorded, the place of its first one."""
+    lines: Sequence[str] = region.get("lines", (region["place"],))
+    return lines
 
 
 def _microseconds(seconds: float) -> str:

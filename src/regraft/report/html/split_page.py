@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from regraft.report.html.page import render
-from regraft.report.split_text import compiler_lines, is_slower, speed_lines, tensor_text
+from regraft.report.split_text import (
+    compiler_lines,
+    is_slower,
+    lines_of,
+    speed_lines,
+    tensor_text,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ def _region(region: Mapping[str, Any], compiler: str, sources: Sequence[str]) ->
     return RegionView(
         region["number"],
         _shortened(region["place"], sources),
-        [_shortened(lines, sources) for lines in region["lines"]],
+        [_shortened(lines, sources) for lines in lines_of(region)],
         region["operations"],
         "; ".join(map(tensor_text, region["inputs"])),
         "; ".join(map(tensor_text, region["outputs"])),

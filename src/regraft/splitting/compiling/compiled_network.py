@@ -58,6 +58,7 @@ def compile_network(
     entries = []
     with silenced():
         if compiler.prepare is not None:
+            watch(f"compiling {len(program.regions)} regions with {compiler.name}")
             compiler.prepare(program.regions, program.modules, artifacts.directory)
         pairs = zip(program.regions, program.modules, strict=True)
         for number, (region, module) in enumerate(pairs, 1):
