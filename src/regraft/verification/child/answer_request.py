@@ -163,8 +163,7 @@ def _save_evidence(session: Session) -> None:
             change.definition: list(_uncontrolled_parts(change, session)) for change in changes
         }
     ledger.implementations = session.tracer.kernels
-    for record in ledger.records.values() if cuda_calls.were_called() else ():
-        record.domain.setdefault("devices", set()).add(cuda_calls.LABEL)
+    _note_cuda_calls(ledger)
     ledger.constant_fields = {
         change.definition: list(unvaried_options(change.definition, session))
         for change in changes
@@ -175,6 +174,13 @@ def _save_evidence(session: Session) -> None:
             change.definition for change in changes if not session.lacks_evidence(change)
         }
     ledger.save()
+
+
+def _note_cuda_calls(ledger: Ledger) -> None:
+    """Note in the domains of all definitions that calls of `cuda()` moved nothing."""
+    if cuda_calls.were_called():
+        for record in ledger.records.values():
+            record.domain.setdefault("devices", set()).add(cuda_calls.LABEL)
 
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:

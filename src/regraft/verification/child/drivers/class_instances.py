@@ -185,9 +185,9 @@ def subject_of(instance: Instance) -> Subject:
 
 def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description from which a reproducer calls the class or function `name` of the
-    file: its arguments in `values`, configurations apart under "configs", each as a description of
-    its own, and those that are a stand-in network under "networks", with the number of its results; {}
-    where an argument has no form in JSON, such as a function."""
+    file: its arguments in `values`; apart from them, configurations under "configs", each as a
+    description of its own, and stand-in networks under "networks", each as the number of its
+    results; {} where an argument has no form in JSON, such as a function."""
     networks = {
         key: value.results for key, value in values.items() if isinstance(value, StandInNetwork)
     }
