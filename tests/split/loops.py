@@ -181,6 +181,23 @@ class CachedGeneration(nn.Module):
         return torch.tensor(generated)
 
 
+class CachedTuples(CachedGeneration):
+    """The same from a start token, with the new cache as a tuple of tuples."""
+
+    @staticmethod
+    def inputs(number):
+        return (torch.randint(0, 12, (1, 1)),)
+
+    def step(self, ids, past=None):
+        x = self.embed(ids)
+        present = ()
+        for layer, layer_past in zip(self.layers, past or (None,) * 2, strict=True):
+            y, kv = layer(self.norm(x), layer_past)
+            x = x + y
+            present += (kv,)
+        return self.head(x)[:, -1], present
+
+
 class BeamSearch(nn.Module):
     """A beam search over a recurrent decoder: topk over beams, states by index_select, finished
     beams apart."""
@@ -272,10 +289,12 @@ class CTCGreedy(nn.Module):
         self.encoder = nn.Conv1d(4, 8, 3, padding=1)
         self.head = nn.Linear(8, 5)
         self.blank = 0
+        with torch.no_grad():
+            self.head.bias[0] = 1
 
     @staticmethod
     def inputs(number):
-        return (torch.randn(1, 4, 6 + number % 7),)
+        return (torch.randn(1, 4, 6 + number % 7) * 3,)
 
     def forward(self, x):
         x = torch.relu(self.encoder(x)).transpose(1, 2)
@@ -543,10 +562,11 @@ class Seq2Seq(nn.Module):
         self.sos, self.eos, self.max_length = 0, 1, 9
         with torch.no_grad():
             self.out.weight.mul_(4)
+            self.out.bias[1] = 1
 
     @staticmethod
     def inputs(number):
-        return (torch.randint(2, 10, (1, 3 + number % 4)),)
+        return (torch.randint(0, 10, (1, 1 + number % 6)),)
 
     def forward(self, src):
         with torch.no_grad():
@@ -606,6 +626,7 @@ PROGRAMS = (
     GreedyGeneration,
     BlockSizeGeneration,
     CachedGeneration,
+    CachedTuples,
     BeamSearch,
     TensorBeamSearch,
     CTCGreedy,

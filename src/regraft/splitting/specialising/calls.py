@@ -18,6 +18,7 @@ from regraft.splitting.program.record_classes import is_namedtuple, is_record
 from regraft.splitting.program.residual_expressions import MUTATORS, is_display, is_torch
 from regraft.splitting.program.values import (
     EitherValue,
+    HostValue,
     RecordValue,
     StaticValue,
     TensorValue,
@@ -116,6 +117,16 @@ class Call:
         """Return whether the first argument is a list that the host holds."""
         return bool(
             self.args and isinstance(self.args[0].example, list) and not is_display(self.args[0])
+        )
+
+    @property
+    def takes_host_container(self) -> bool:
+        """Return whether an argument is a list, tuple or dictionary that the host holds."""
+        return any(
+            isinstance(operand, HostValue)
+            and isinstance(operand.example, (list, tuple, dict))
+            and not is_display(operand)
+            for operand in self.operands
         )
 
     @functools.cached_property
@@ -250,13 +261,14 @@ def call_module(state: Specialisation, call: Call) -> Value | None:
     module = call.function
     if not isinstance(module, torch.nn.Module):
         return None
-    check_scalars(state, call.node, call.operands)
     has_to_follow = (
         call.holds_local
         or call.has_mutable_record
+        or (call.takes_host_container and not is_torch(module))
         or module_decides(state, call.node, module, call.code, call.operands)
     )
     if not has_to_follow:
+        check_scalars(state, call.node, call.operands)
         try:
             return run_operation(state, call.node, call.code, call.operands)
         except ReadInside:  # such as AdaptiveLogSoftmaxWithLoss

@@ -38,7 +38,12 @@ from regraft.splitting.program.values import (
     is_truth_of_operand,
 )
 from regraft.splitting.specialising.assignments import store
-from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
+from regraft.splitting.specialising.branches import (
+    LABELS,
+    decide,
+    evaluate_truth,
+    specialise_apart,
+)
 from regraft.splitting.specialising.calls import make_local_function
 from regraft.splitting.specialising.code_running import read_number
 from regraft.splitting.specialising.either_values import get_constant, write_constant_test
@@ -387,7 +392,10 @@ def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
 
 
 def execute_if(state: Specialisation, node: ast.If) -> None:
-    """Specialise `if`: only the side that runs where the test is known, else both, as a branch."""
+    """Specialise `if`: only the side that runs where the test is known, else both, as a branch.
+
+    No input has to show the sides of one that is marked `unlabelled`.
+    """
     test = evaluate_truth(state, state.evaluate(node.test))
     if isinstance(test, StaticValue):
         state.execute_block(node.body if test.example else node.orelse)
@@ -398,6 +406,7 @@ def execute_if(state: Specialisation, node: ast.If) -> None:
         test,
         lambda: state.execute_block(node.body),
         lambda: state.execute_block(node.orelse),
+        ("", "") if getattr(node, "unlabelled", False) else LABELS,
     )
 
 
