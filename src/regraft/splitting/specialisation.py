@@ -101,8 +101,8 @@ def follow_calls(
     earlier ones, or a loop is never entered. Returns the state and the residual program.
 
     scratch: attributes of modules that calls assign. partial: whether a variable may have no value
-    on some paths. rolled: loops that stay loops. Where no call enters all loops, the first program is returned; raises Unrunnable
-    where no call can be followed.
+    on some paths. rolled: loops that stay loops. Where no call enters all loops, the first program
+    is returned; raises Unrunnable where no call can be followed.
     """
     first_error: Unrunnable | None = None
     # a program with a loop over lists that are empty for the call

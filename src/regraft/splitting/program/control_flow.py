@@ -13,6 +13,7 @@ from regraft.splitting.program.use_marks import mark_truth_use, mark_uses
 
 __all__ = [
     "WithoutLeavingElses",
+    "assign_to",
     "changed_names",
     "expand_comprehension",
     "mark_uses",

@@ -47,7 +47,13 @@ from regraft.splitting.specialising.fixpoint import (
     forget_constants,
     list_assigned_names,
 )
+from regraft.splitting.specialising.generators import (
+    count_elements,
+    execute_for_generator,
+    find_generator,
+)
 from regraft.splitting.specialising.path_joins import merge_paths
+from regraft.splitting.specialising.stand_ins import read_sequence
 from regraft.splitting.specialising.state import FollowedLoop, Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
 
@@ -60,7 +66,10 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
 
     An unrolled loop with an early exit becomes a loop that runs once.
     """
-    iterable = keep_rolled(state, node, state.evaluate(node.iter))
+    if follow_generator(state, node):
+        return
+    iterable = read_sequence(state, node, state.evaluate(node.iter))
+    iterable = keep_rolled(state, node, iterable)
     elements = list_elements(state, node, iterable)
     if elements is None:
         follow_host_loop(state, node, iterable)
@@ -108,6 +117,18 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     else:
         merge_paths(state, exits, drop_leaving=False)
     state.steps.append(Loop(steps))
+
+
+def follow_generator(state: Specialisation, node: ast.For) -> bool:
+    """Specialise a loop over a generator, or `zip` or `enumerate` of one, and return True; return
+    False for any other loop."""
+    generator = find_generator(state, node.iter)
+    if generator is not None:
+        execute_for_generator(state, node, generator)
+        return True
+    statements = count_elements(state, node)
+    state.execute_block(statements or [])
+    return statements is not None
 
 
 def keep_rolled(state: Specialisation, node: ast.For, iterable: Value) -> Value:

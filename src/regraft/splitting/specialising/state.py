@@ -163,6 +163,7 @@ class Specialisation:
         self.ragged: dict[int, list[Any]] = {}  # whose lengths differ between the paths here
         self.partly_aliased: dict[int, list[Any]] = {}  # that two names hold on some paths only
         self.caller_containers: dict[int, Any] = {}  # that belong to the arguments
+        self.opened_lists = 0  # times that sizes of elements of lists were opened
 
         # objects and functions that forward makes
         self.mutable: Collection[type] = ()  # dataclasses that are followed attribute by attribute

@@ -11,6 +11,7 @@ import torch
 from regraft.execution.nested import iterate_leaves
 from regraft.splitting.observing.call_observation import observe
 from regraft.splitting.program.literals import literal
+from regraft.splitting.program.residual import Branch, HostStep
 from regraft.splitting.program.residual_expressions import (
     holds_number,
     is_display,
@@ -18,7 +19,6 @@ from regraft.splitting.program.residual_expressions import (
     method_call,
     name,
 )
-from regraft.splitting.program.residual import Branch, HostStep
 from regraft.splitting.program.statements import raise_message, read_names
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
