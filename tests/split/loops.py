@@ -83,7 +83,7 @@ class LanguageModel(nn.Module):
 
 class GreedyGeneration(LanguageModel):
     @torch.no_grad()
-    def forward(self, idx, max_new_tokens=10):
+    def forward(self, idx, max_new_tokens=9):
         for _ in range(max_new_tokens):
             idx_cond = idx[:, -self.block_size :]
             logits, _ = self.logits(idx_cond)
@@ -98,7 +98,7 @@ class GreedyGeneration(LanguageModel):
 class BlockSizeGeneration(LanguageModel):
     """The version of nanoGPT: crops only where the sequence is too long, stops by the token."""
 
-    def forward(self, idx, max_new_tokens=12, temperature=1.0, top_k=None):
+    def forward(self, idx, max_new_tokens=9, temperature=1.0, top_k=None):
         return self.generate(idx, max_new_tokens, temperature, top_k)
 
     @torch.no_grad()
