@@ -13,7 +13,9 @@ pytest.importorskip("onnxscript")
 
 import regraft  # noqa: E402
 from regraft.splitting.checking.result_difference import difference  # noqa: E402
-from split import containers, generators  # noqa: E402
+from split import containers, generators, misleading  # noqa: E402
+
+PROGRAMS = [*containers.PROGRAMS, *generators.PROGRAMS, *misleading.PROGRAMS]
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +25,7 @@ def without_gradients() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("kind", [*containers.PROGRAMS, *generators.PROGRAMS])
+@pytest.mark.parametrize("kind", PROGRAMS)
 def test_containers_on_sizes_and_values_beyond_the_examples(kind: Any) -> None:
     torch.manual_seed(0)
     model = kind().eval()

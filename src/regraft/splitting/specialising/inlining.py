@@ -7,6 +7,7 @@ import inspect
 import textwrap
 from typing import Any
 
+from regraft.splitting.program import deque_class
 from regraft.splitting.program.control_flow import (
     WithoutLeavingElses,
     assign_to,
@@ -61,6 +62,12 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
     tree = ast.parse(textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, start - 1)
     definition = tree.body[0]
+    if path == deque_class.__file__:  # an error names the line that uses the deque
+        path = state.frame.path
+        for part in ast.walk(definition):
+            if hasattr(part, "lineno"):
+                line = state.frame.line
+                vars(part).update(lineno=line, end_lineno=line, col_offset=0, end_col_offset=0)
     state.frame = Frame(path, dict(function.__globals__), prefix)
     if function.__closure__:
         cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
