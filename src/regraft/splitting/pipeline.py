@@ -44,7 +44,7 @@ from regraft.splitting.emitting.emitters import EMITTERS
 from regraft.splitting.emitting.program_outline import outline_of, region_facts
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import UnseenSide, Unsplittable
 from regraft.splitting.loading import load_split
 from regraft.splitting.nested_arguments import check_unchanged
 from regraft.splitting.network import Network, Program, add_sizes, bind_network
@@ -64,6 +64,7 @@ from regraft.splitting.sampling.decision_recorder import Recorder
 from regraft.splitting.sampling.dynamic_sizes import DynamicSize, guard_sizes, read_dynamic
 from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
+from regraft.splitting.specialising.state import Location
 
 
 @dataclass(frozen=True)
@@ -258,18 +259,45 @@ def build(
     started: the value of time.monotonic() when the split began. watch: as in `split`. Raises
     Unsplittable.
     """
-    emitter = options.emitter
-    parameters = texts_of_parameters(network.model, network.path)
     assigned = check_calls(network.model, network.path, network.calls)
     watch("loading the exporter")
     load_lazy_modules()
-    analysis_started = time.monotonic()
-    watch("specialising")
-    specialised = specialise(network.model, network.calls, assigned, emitter.partial)
+    rolled: frozenset[Location] = frozenset()
+    while True:
+        analysis_started = time.monotonic()
+        watch("specialising")
+        partial = options.emitter.partial
+        specialised = specialise(network.model, network.calls, assigned, partial, rolled)
+        try:
+            return compile_and_check(
+                network, options, specialised, (started, analysis_started), watch
+            )
+        except UnseenSide as refusal:
+            # each iteration of an unrolled loop has sides of its own
+            loops = specialised.unrolled.get((refusal.path, refusal.line), set())
+            if loops <= rolled:
+                raise
+            rolled |= loops
+
+
+def compile_and_check(
+    network: Network,
+    options: Options,
+    specialised: Specialised,
+    started: tuple[float, float],
+    watch: Watch,
+) -> SplitNetwork:
+    """Return the artefact of a specialised network, compiled and checked.
+
+    started: the values of time.monotonic() when the split and the analysis began. Raises
+    Unsplittable, for a side that no checked input took UnseenSide.
+    """
+    emitter = options.emitter
+    parameters = texts_of_parameters(network.model, network.path)
     program = partition_into_regions(
         network, parameters, specialised, options.measure and emitter.measured
     )
-    analysis = round(time.monotonic() - analysis_started, 2)
+    analysis = round(time.monotonic() - started[1], 2)
     watch("collecting samples of regions")
     program, unreached = sample_regions(program, options.unseen)
     compiled = compile_network(program, options.compiler, options.settings, watch)
@@ -291,7 +319,7 @@ def build(
         calls = network.calls[: network.varied]
         times = time_calls(artefact.network, network.model, calls, options.settings.threads)
         report = replace(report, times=times)
-    return artefact.finish(replace(report, seconds=round(time.monotonic() - started, 2)))
+    return artefact.finish(replace(report, seconds=round(time.monotonic() - started[0], 2)))
 
 
 def partition_into_regions(

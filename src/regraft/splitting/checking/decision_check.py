@@ -16,7 +16,7 @@ from regraft.splitting.checking.original_network import (
 from regraft.splitting.checking.result_difference import difference, first_difference
 from regraft.splitting.checking.rounding_test import is_rounding
 from regraft.splitting.checking.saved_inputs import replay_advice
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import UnseenSide, Unsplittable
 from regraft.splitting.program.residual import Loop, Side, all_steps, sides_at_infinity
 from regraft.splitting.sampling.decision_recorder import TooLong
 from regraft.splitting.sampling.varied_calls import (
@@ -184,7 +184,7 @@ def unseen_side_error(sides: list[Side], number: int) -> Unsplittable:
     place = ""
     if len(equal_sides) > 1:
         place = f", place {equal_sides.index(number) + 1} of {len(equal_sides)} of this line"
-    return Unsplittable(
+    return UnseenSide(
         side.path,
         side.line,
         f"no checked input took the side where {side.label}{place}; give an example"
