@@ -98,3 +98,22 @@ def test_a_script_with_loops_is_not_imported(tmp_path: Path) -> None:
     (unproven,) = verify(path, LAYERS.replace(GATE, after).encode())
     assert unproven.status == "unproven"
     assert not any("train" in str(reason) for reason in unproven.evidence["skipped"])  # type: ignore[attr-defined]
+
+
+def test_arguments_are_recorded_before_the_constructor_changes_them(tmp_path: Path) -> None:
+    text = LAYERS.replace(
+        "first, self.size = plan\n", "first, self.size = plan.pop(0), plan.pop()\n"
+    )
+    assert text != LAYERS
+    place = tmp_path / "network"
+    place.mkdir()
+    (tmp_path / ".git").mkdir()
+    (place / "__init__.py").write_text("")
+    (place / "model.py").write_text(MODEL.format(package=".").replace("(width, 4)", "[width, 4]"))
+    path = place / "layers.py"
+    path.write_text(text)
+    (proved,) = verify(
+        path, text.replace(GATE, "self.layer(own) * self.gate(own).sigmoid()").encode()
+    )
+    assert (proved.status, proved.reason) == ("proved", "")
+    assert "Turned(plan=[16, 4], bias=True)" in str(proved.evidence["models"])

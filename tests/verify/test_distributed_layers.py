@@ -67,9 +67,20 @@ def test_layers_of_a_group_run_in_one_process(tmp_path: Path, after: str, status
     (tmp_path / "groups.py").write_text(GROUPS)
     path = tmp_path / "layers.py"
     path.write_text(SOURCE)
-    (outcome,) = verify(path, SOURCE.replace("return torch.relu(y)", after).encode())
+    changed = SOURCE.replace("return torch.relu(y)", after).encode()
+    (outcome,) = verify(path, changed, by_rules=True)
     assert outcome.status == status, outcome.reason
     assert "process groups of one process" in str(outcome.evidence["domain"])
+
+
+def test_changes_by_hand_need_more_than_a_group_of_one(tmp_path: Path) -> None:
+    (tmp_path / "groups.py").write_text(GROUPS)
+    path = tmp_path / "layers.py"
+    path.write_text(SOURCE)
+    reduction = "        torch.distributed.all_reduce(y.detach(), group=groups.get_model_parallel_group())\n"
+    assert reduction in SOURCE
+    (outcome,) = verify(path, SOURCE.replace(reduction, "").encode())
+    assert outcome.status == "unproven"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the tensors move to the CUDA device")
@@ -87,7 +98,15 @@ def test_tensors_stay_on_the_cpu_where_both_versions_move_them(
 ) -> None:
     path = tmp_path / "model.py"
     path.write_text(CACHED)
-    (outcome,) = verify(path, CACHED.replace(before, after).encode())
+    (outcome,) = verify(path, CACHED.replace(before, after).encode(), by_rules=True)
     assert outcome.status == status, outcome.reason
     kept = "tensors stay on the CPU" in str(outcome.evidence["domain"])
     assert kept == (status != "unproven")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the tensors move to the CUDA device")
+def test_changes_by_hand_run_on_the_device_that_they_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(CACHED)
+    (outcome,) = verify(path, CACHED.replace("torch.relu(", "torch.nn.functional.relu(").encode())
+    assert outcome.status == "unproven"

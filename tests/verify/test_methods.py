@@ -203,6 +203,7 @@ class Layer(nn.Module):
     [
         (("x = x + mixed", "x = torch.add(x, mixed)"), "proved"),
         (("x = x + mixed", "x = x + mixed - weights"), "refuted"),
+        (("), weights", "), mixed * 1.5"), "refuted"),
     ],
 )
 def test_a_stand_in_gives_as_many_results_as_are_unpacked(

@@ -216,7 +216,8 @@ def _start_session(
     tracer = Tracer(str(source), changes)
     stop_tracing_kernels((str(source), request["original"]))
     old_changes = tuple(Change.from_json(entry) for entry in request["before"])
-    cuda_calls.keep_on_cpu(Path(request["original"]).read_bytes(), source.read_bytes())
+    if request["by rules"]:  # which move no tensors to other devices
+        cuda_calls.keep_on_cpu(Path(request["original"]).read_bytes(), source.read_bytes())
     functions, judge = FunctionsSnapshot(), Judge()
     try:
         with ledger.step("original", "", "import"):

@@ -8,6 +8,7 @@ those of the file itself are, and the values and calls of the layer are recorded
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
 import time
@@ -25,11 +26,11 @@ from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.argument_variants import signature_of
 from regraft.verification.child.drivers import parts_driver, source_hints, stated_values
 from regraft.verification.child.drivers.argument_slots import Dim, Slot, Spec
-from regraft.verification.child.drivers.class_instances import Instance
+from regraft.verification.child.drivers.class_instances import Instance, builder_of
 from regraft.verification.child.drivers.driver_protocol import yield_until_error
 from regraft.verification.child.drivers.input_guesses import AcceptedInputs
 from regraft.verification.child.file_import import load_original
-from regraft.verification.child.session import Session
+from regraft.verification.child.session import Session, build_seeded
 
 FILES = 4  # the most files that are imported for a class
 CLASSES = 2  # the most classes of such a file that are tried
@@ -151,8 +152,21 @@ def _borrowed(
     for part, calls in parts_driver.borrow_calls(model, [cls.__name__], session):
         values = values_by_part.get(id(part))
         if type(part) is cls and values is not None:
+            _check_rebuilt(part, values, session)
             accepted = AcceptedInputs(_spec_of(part, calls.by_size(0)), calls.sizes)
             yield Instance(cls.__name__, values, accepted, calls)
+
+
+def _check_rebuilt(part: Any, values: Mapping[str, Any], session: Session) -> None:
+    """Raise ValueError where the recorded values build another part: one whose weights have other
+    names or shapes."""
+    rebuilt = build_seeded(0, builder_of(type(part).__name__, values), session.original)
+    shapes, own_shapes = (
+        {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+        for module in (rebuilt, part)
+    )
+    if shapes != own_shapes:
+        raise ValueError("the recorded arguments of its constructor build other weights")
 
 
 @contextmanager
@@ -160,18 +174,28 @@ def _recorded_constructions(
     cls: type, values_by_part: dict[int, dict[str, Any] | None]
 ) -> Iterator[None]:
     """Record the arguments of the constructor, by parameter, of each instance of a class that is
-    built within the context; None for one with arguments in `*args`."""
+    built within the context; None for one with arguments in `*args` or `**kwargs`."""
     constructor = inspect.getattr_static(cls, "__init__")
     signature = inspect.signature(constructor)
 
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         """Record the arguments of an instance and construct it."""
         if type(self) is cls:
-            values_by_part[id(self)] = _by_parameter(signature, (self, *args), kwargs)
+            values = _by_parameter(signature, (self, *args), kwargs)
+            # the constructor may change what it gets
+            values_by_part[id(self)] = (
+                copy.deepcopy(values) if _is_named(values, signature) else None
+            )
         constructor(self, *args, **kwargs)
 
     with mock.patch.object(cls, "__init__", construct):
         yield
+
+
+def _is_named(values: Mapping[str, Any] | None, signature: inspect.Signature) -> bool:
+    """Return whether all arguments have parameters of their own: of those in `**kwargs` nothing
+    tells where they are read."""
+    return values is not None and values.keys() <= signature.parameters.keys()
 
 
 def _by_parameter(

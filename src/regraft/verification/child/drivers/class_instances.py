@@ -133,7 +133,13 @@ def try_values(
 
 def _has_started_groups(error: Exception, session: Session) -> bool:
     """Return whether groups of processes that an error says are missing could be started; then the
-    domain of every definition says so. An error in starting them is recorded in the ledger."""
+    domain of every definition says so. An error in starting them is recorded in the ledger.
+
+    None are started for a change that rules did not make: what it does to calls between processes
+    does not show in a group of one.
+    """
+    if not session.by_rules:
+        return False
     try:
         is_started = start_missing_groups(error)
     except Exception as problem:  # noqa: BLE001 - the library's code, or no network; recorded

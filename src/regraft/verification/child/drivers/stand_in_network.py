@@ -14,7 +14,8 @@ from torch import nn
 
 class StandInNetwork(nn.Module):  # type: ignore[misc]  # torch does not type it
     """Takes tokens, for which it gives logits, or real numbers, of which it gives as many; further
-    arguments change nothing. With `results` above 1 it gives a tuple of so many different ones."""
+    arguments change nothing. With `results` above 1 it gives a tuple of so many, of which each is
+    rolled further along the last dimension and multiplied by another number."""
 
     TOKENS = 128  # number of tokens
 
@@ -31,7 +32,7 @@ class StandInNetwork(nn.Module):  # type: ignore[misc]  # torch does not type it
         result = x * self.scale if is_number else self.table[x.long() % self.TOKENS]
         if self.results == 1:
             return result
-        return tuple(result * (0.5 * number + 1) for number in range(self.results))
+        return tuple(result.roll(number, -1) * (0.5 * number + 1) for number in range(self.results))
 
     def __repr__(self) -> str:
         return f"StandInNetwork({self.results})"
