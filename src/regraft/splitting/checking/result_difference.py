@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
 import torch
 
 from regraft.execution.compare import are_alike, describe_mismatch
@@ -25,7 +26,7 @@ def difference(got: Any, expected: Any) -> str:
         return "" if type(got) is type(expected) else f"{got!r} instead of {expected!r}"
     if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
         return difference_of_tensors(got, expected)
-    got, expected = size_as_tuple(got), size_as_tuple(expected)
+    got, expected = as_plain_value(got), as_plain_value(expected)
     if not is_same_kind(got, expected):
         return f"a {type(got).__name__} instead of a {type(expected).__name__}"
     if isinstance(expected, float):
@@ -76,8 +77,11 @@ def difference_of_elements(got: Any, expected: Any) -> str:
     return next(filter(None, map(difference, got, expected)), "")
 
 
-def size_as_tuple(value: Any) -> Any:
-    """Return a torch.Size as a tuple, anything else as it is."""
+def as_plain_value(value: Any) -> Any:
+    """Return a torch.Size as a tuple, a whole number of NumPy as one of Python, anything else as it
+    is: the host gives these."""
+    if isinstance(value, numpy.integer):
+        return int(value)
     return tuple(value) if isinstance(value, torch.Size) else value
 
 

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from regraft.execution.compare import equal_elements
+from regraft.splitting.checking.result_difference import as_plain_value
 
 ROUNDINGS = 4  # times that the weights are rounded
 MOST = 2.0  # times the change that the roundings make in the result
@@ -140,7 +141,9 @@ def has_same_structure(result: Any, reference: Any) -> bool:
 
 def leaf_type(value: Any) -> Any:
     """Return the dtype and shape of a tensor, or the type of any other value."""
-    return (value.dtype, value.shape) if isinstance(value, torch.Tensor) else type(value)
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.shape
+    return type(as_plain_value(value))
 
 
 def largest_difference(result: torch.Tensor, reference: torch.Tensor) -> float:

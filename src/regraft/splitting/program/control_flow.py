@@ -14,6 +14,7 @@ from regraft.splitting.program.use_marks import mark_truth_use, mark_uses
 __all__ = [
     "WithoutLeavingElses",
     "assign_to",
+    "attach_following",
     "changed_names",
     "expand_comprehension",
     "mark_uses",
@@ -237,6 +238,8 @@ class _LoopReturns:
         and after it the statements `leave` (None: a `return`). These run only if a return was
         taken, which needs no test after an endless loop."""
         endless = is_endless(loop)
+        ends_by_return = not (loop.orelse or contains_leave(loop, ast.Break))
+        loop.ends_by_return = ends_by_return  # type: ignore[union-attr]
         loop.body = self.replace_block(loop.body, [ast.Break()])
         loop.orelse = self.replace_block(move_exits_to_tails(loop.orelse, ast.Return), [])
         leaving = leave
@@ -245,6 +248,30 @@ class _LoopReturns:
         if endless:
             return [loop, *leaving]
         return [loop, ast.If(ast.Name(self.returned, ast.Load()), leaving, [])]
+
+
+def attach_following(body: list[ast.stmt], result: str, returned: str) -> None:
+    """Attach to each `for` loop that only a return can end early the statements which follow it
+    where there was none, as `following`: where the loop is unrolled, they run at its end, when each
+    variable holds what the last iteration left, and not what any return left.
+
+    body: statements after `without_loop_returns`, with each return at the end of a path. result,
+    returned: as there; `following` assigns them in the place of its returns.
+    """
+    if not body:
+        return
+    test = body[-1]
+    if not isinstance(test, ast.If):
+        return
+    attach_following(test.body, result, returned)
+    attach_following(test.orelse, result, returned)
+    loop = body[-2] if len(body) > 1 else None
+    if not isinstance(loop, ast.For) or not getattr(loop, "ends_by_return", False):
+        return
+    if not any(map(returns_in_loop_or_with, test.orelse)):
+        statements = copy.deepcopy(test.orelse)
+        replaced = _LoopReturns(result, returned).replace_block(statements, [])
+        loop.following = replaced  # type: ignore[attr-defined]
 
 
 def is_endless(loop: ast.For | ast.While) -> bool:

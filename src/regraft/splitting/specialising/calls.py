@@ -5,17 +5,25 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 
 from regraft.splitting.errors import ReadInside
 from regraft.splitting.program.record_classes import is_namedtuple, is_record
-from regraft.splitting.program.residual_expressions import MUTATORS, is_display, is_torch
+from regraft.splitting.program.residual_expressions import (
+    MUTATORS,
+    holds_tensor,
+    is_display,
+    is_torch,
+    method_call,
+)
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -32,6 +40,7 @@ from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.generators import is_generator, read_at_once
 from regraft.splitting.specialising.inlining import inline
+from regraft.splitting.specialising.inplace import find_aliases, replace_aliases
 from regraft.splitting.specialising.lasting_effects import changes_outside
 from regraft.splitting.specialising.local_functions import (
     as_definition,
@@ -58,6 +67,7 @@ from regraft.splitting.specialising.stand_ins import (
     read_sequence,
 )
 from regraft.splitting.specialising.state import LocalFunction, Specialisation
+from regraft.splitting.specialising.sums_and_extremes import find_extreme_position
 from regraft.splitting.specialising.tensor_calls import (
     COMPARISONS,
     check_scalars,
@@ -279,6 +289,51 @@ def call_record_class(state: Specialisation, call: Call) -> Value | None:
     return make_record(state, call.node, call.callee, call.args, call.keywords)
 
 
+def call_in_place(state: Specialisation, call: Call) -> Value | None:
+    """Return the value of a call that changes its first argument, a tensor under a name, and gives
+    it, such as of `nn.ReLU(inplace=True)`: all names that hold the tensor hold the result, which is
+    computed of a copy. None for other calls.
+
+    Raises Unsplittable if anything else may see the change.
+    """
+    argument = call.args[0] if call.args else None
+    if not isinstance(argument, TensorValue) or not isinstance(argument.example, torch.Tensor):
+        return None
+    if not changes_argument(call):
+        return None
+    key = argument.code.id if isinstance(argument.code, ast.Name) else ""
+    if key not in state.names:
+        return None
+    waiting = state.pending[-1]
+    if waiting is not None:  # this call has read its argument
+        waiting[:] = [value for value in waiting if value is not argument]
+    aliases = find_aliases(state, call.node, key)
+    copied = method_call(argument.code, "clone")
+    code = ast.Call(call.callee.code, [copied, *call.code.args[1:]], call.code.keywords)
+    replace_aliases(state, key, aliases, run_operation(state, call.node, code, call.operands))
+    state.changed_names.add(key)
+    return state.names[key]
+
+
+def changes_argument(call: Call) -> bool:
+    """Return whether a call is of a module or function of torch.nn that is told to work in place,
+    and changes its first argument, a tensor: a dropout does not while it evaluates."""
+    function, inplace = call.function, call.keywords.get("inplace")
+    if isinstance(function, torch.nn.Module):
+        is_own = type(function).__module__.startswith("torch.nn.")
+        is_told = is_own and getattr(function, "inplace", False) is True
+    else:
+        is_functional = getattr(function, "__module__", "") == "torch.nn.functional"
+        is_told = is_functional and inplace is not None and inplace.example is True
+    if not is_told:
+        return False
+    copied, options = call.args[0].example.clone(), [value.example for value in call.args[1:]]
+    version = copied._version
+    with contextlib.suppress(Exception), torch.no_grad():  # running the operation says what fails
+        function(copied, *options, **{key: value.example for key, value in call.keywords.items()})
+    return bool(copied._version != version)
+
+
 def call_module(state: Specialisation, call: Call) -> Value | None:
     """Return the value of a call of a module, run as one operation, or with its forward followed
     where the module decides by values or takes objects to be followed; None for another
@@ -298,7 +353,30 @@ def call_module(state: Specialisation, call: Call) -> Value | None:
             return run_operation(state, call.node, call.code, call.operands)
         except ReadInside:  # such as AdaptiveLogSoftmaxWithLoss
             pass
-    return inline(state, call.node, type(module).forward, module, call.args, call.keywords)
+    forward, owner = find_forward(state, call.node, module)
+    return inline(state, call.node, forward, owner, call.args, call.keywords)
+
+
+def find_forward(
+    state: Specialisation, node: ast.AST, module: torch.nn.Module
+) -> tuple[Any, torch.nn.Module]:
+    """Return the function that a call of a module runs, and what its first parameter holds: the
+    forward of its class, or the method of a module that was assigned to `module.forward`.
+
+    Raises Unsplittable for anything else that was assigned to it.
+    """
+    if "forward" not in vars(module):
+        return type(module).forward, module
+    forward = module.forward
+    owner = getattr(forward, "__self__", None)
+    is_plain = inspect.ismethod(forward) and not hasattr(forward, "__wrapped__")
+    if not is_plain or not isinstance(owner, torch.nn.Module):
+        raise state.refuse(
+            node,
+            f"the forward of this {type(module).__name__} was replaced by something that is no"
+            " method of a module",
+        )
+    return forward.__func__, owner
 
 
 def call_mode_change(state: Specialisation, call: Call) -> Value | None:
@@ -387,6 +465,17 @@ def call_function_of_math(state: Specialisation, call: Call) -> Value | None:
     return call_math(state, call.node, call.function_name, call.code, call.operands)
 
 
+def call_numpy_position(state: Specialisation, call: Call) -> Value | None:
+    """Return the number that `numpy.argmax` or `numpy.argmin` gives for a list or tuple that holds
+    tensors; None for other functions, other operands, and with further arguments."""
+    if call.function not in (numpy.argmax, numpy.argmin) or len(call.operands) != 1:
+        return None
+    sequence = call.args[0] if call.args else None
+    if not isinstance(sequence, HostValue) or not holds_tensor(sequence.example):
+        return None
+    return find_extreme_position(state, call.node, call.function_name, sequence)
+
+
 def follow_function(state: Specialisation, call: Call) -> Value | None:
     """Return the value of a call of a function written in Python, or of a method of a module or
     class: as one operation if it can be, else followed; None for any other callee, such as a method
@@ -433,6 +522,7 @@ CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (
     call_on_host_list,
     call_record_class,
     call_mode_change,
+    call_in_place,
     call_module,
     call_type_test,
     call_comparison,
@@ -440,6 +530,7 @@ CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (
     check_changed_container,
     call_on_constants,
     call_function_of_math,
+    call_numpy_position,
     follow_function,
     make_instance,
 )

@@ -11,6 +11,7 @@ from regraft.splitting.program import deque_class
 from regraft.splitting.program.control_flow import (
     WithoutLeavingElses,
     assign_to,
+    attach_following,
     mark_uses,
     move_exits_to_tails,
     without_loop_returns,
@@ -123,6 +124,7 @@ def inline(
     body = move_exits_to_tails(
         [*statements, ast.copy_location(ast.Return(None), definition)], ast.Return
     )
+    attach_following(body, result, returned)
     returns = [node for node in body_nodes(ast.Module(body, [])) if isinstance(node, ast.Return)]
     for statement in returns:
         if id(statement) not in last_returns(body):

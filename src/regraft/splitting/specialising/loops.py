@@ -64,7 +64,8 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     """Unroll a `for` loop whose elements are listed while specialising; raise Unsplittable for more
     than MAX_UNROLLED of them. Leave any other loop to the host, and follow its iteration.
 
-    An unrolled loop with an early exit becomes a loop that runs once.
+    An unrolled loop with an early exit becomes a loop that runs once. What follows a loop that
+    returns leave (`attach_following`) runs at its end.
     """
     if follow_generator(state, node):
         return
@@ -102,7 +103,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
             state.execute_block(body)
     state.pending.pop()
     if not leaves_block(state.steps):
-        state.execute_block(node.orelse)
+        state.execute_block([*node.orelse, *getattr(node, "following", ())])
     state.loops = outer_loops
     steps, state.steps = state.steps, outer_steps
     if isinstance(iterable.example, range):

@@ -1,14 +1,16 @@
-"""Sums, maxima and minima of tensors and numbers."""
+"""Sums, maxima and minima of tensors and numbers, and their positions."""
 
 from __future__ import annotations
 
 import ast
 import builtins
+from dataclasses import replace
 
 import torch
 
 from regraft.splitting.program.control_flow import mark_uses
-from regraft.splitting.program.residual_expressions import name
+from regraft.splitting.program.possible_constants import distinct_constants
+from regraft.splitting.program.residual_expressions import is_display, method_call, name
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
@@ -19,12 +21,15 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.specialising.assignments import store
 from regraft.splitting.specialising.code_running import (
+    read_number,
     run_operation,
 )
 from regraft.splitting.specialising.elements import (
     take_elements,
 )
+from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.tensor_calls import concatenate_list
 
 
 def is_single_value(value: Value) -> bool:
@@ -128,3 +133,34 @@ def decide_extreme(
         store(state, ast.Name(larger, ast.Store()), value)
         best = name(larger)
     return value
+
+
+def find_extreme_position(
+    state: Specialisation, node: ast.Call, function_name: str, sequence: Value
+) -> Value:
+    """Return what `numpy.argmax` or `numpy.argmin` (`function_name`) gives for a list or tuple of
+    tensors of one element each, as a number that the host reads: the first position of the largest
+    or smallest.
+
+    Raises Unsplittable for other elements, and tensors of different dtypes.
+    """
+    examples = list(sequence.example)
+    are_single = all(
+        isinstance(example, torch.Tensor) and example.numel() == 1 for example in examples
+    )
+    if not are_single or len({example.dtype for example in examples}) != 1:
+        raise state.refuse(
+            node,
+            f"{function_name}() of what is no list of tensors of one element and one type each is"
+            f" not supported: write torch.stack(values).{function_name}()",
+        )
+    if is_display(sequence):
+        stack = state.alias_global("stack", torch.stack)
+        stacked = run_operation(state, node, ast.Call(stack, [sequence.code], []), [sequence])
+    else:
+        stacked = concatenate_list(state, node, torch.stack, [sequence], {})
+    code = method_call(state.bind_result(stacked), function_name)
+    position = read_number(state, run_operation(state, node, code, [stacked]))
+    has_length = is_display(sequence) or has_definite_length(state, sequence)
+    positions = distinct_constants(range(len(examples))) if has_length else None
+    return replace(position, among=positions)
