@@ -376,7 +376,7 @@ def calibrate_exits(network: nn.Module, images: list[torch.Tensor]) -> None:
             return (logits * scale).softmax(1).amax(1) >= SURE
 
         def scale_for(count: int, leave=leave) -> float:
-            return bisect(1e-3, 1e6, lambda scale: leave(scale).sum() >= count)
+            return bisect(1e-3, 1e6, lambda value: leave(value).sum() >= count)
 
         scale = (scale_for(share) * scale_for(share + 1)) ** 0.5  # no image is at the threshold
         linear.weight.mul_(scale)
