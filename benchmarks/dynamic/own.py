@@ -284,6 +284,36 @@ class TokenExperts(nn.Module):
         return self.out(result.mean(0))
 
 
+class GroupedExperts(nn.Module):
+    """A mixture of experts that sorts the tokens by expert and counts them, so that each expert
+    computes its tokens at once and none runs without tokens (two experts a token)."""
+
+    def __init__(self, width: int = 64, experts: int = 8, top: int = 2) -> None:
+        super().__init__()
+        self.count, self.top = experts, top
+        self.embed, self.gate = nn.Embedding(100, width), nn.Linear(width, experts)
+        self.up = nn.Parameter(torch.randn(experts, 4 * width, width) / width**0.5)
+        self.down = nn.Parameter(torch.randn(experts, width, 2 * width) / width**0.5)
+        self.out = nn.Linear(width, 5)
+
+    def forward(self, ids):
+        x = self.embed(ids[0])
+        weight, chosen = torch.softmax(self.gate(x) * 3, -1).topk(self.top)
+        chosen = chosen.reshape(-1)
+        order = torch.argsort(chosen, stable=True)
+        owner, tokens = chosen[order], order // self.top
+        weight, inputs = weight.reshape(-1)[order, None], x[tokens]
+        counts = torch.bincount(chosen, minlength=self.count)
+        result = torch.zeros_like(x)
+        for number in range(self.count):
+            if counts[number] > 0:
+                at = owner == number
+                gate, up = F.linear(inputs[at], self.up[number]).chunk(2, -1)
+                mixed = weight[at] * F.linear(F.silu(gate) * up, self.down[number])
+                result.index_add_(0, tokens[at], mixed)
+        return self.out(result.mean(0))
+
+
 class ExitEncoder(nn.Module):
     """DeeBERT (Xin et al., 2020): a transformer encoder that exits where the entropy is low."""
 
@@ -322,6 +352,7 @@ MAKERS = {
     "neural-ode": AdaptiveStep,
     "token-pruning": PruneTokens,
     "token-experts": TokenExperts,
+    "grouped-experts": GroupedExperts,
     "exit-encoder": ExitEncoder,
 }
 NAMES = list(MAKERS)
@@ -341,11 +372,9 @@ def build(name: str, n: int = 40) -> tuple[nn.Module, list[tuple[torch.Tensor, .
 
 
 def inputs(model: nn.Module, n: int) -> list[tuple[torch.Tensor, ...]]:
-    if isinstance(model, (PruneTokens, TokenExperts, ExitEncoder)):
-        return [
-            (torch.randint(0, 100, (1, 4 if isinstance(model, TokenExperts) else 24)),)
-            for _ in range(n)
-        ]
+    if isinstance(model, (PruneTokens, TokenExperts, GroupedExperts, ExitEncoder)):
+        few = isinstance(model, (TokenExperts, GroupedExperts))  # so that experts stay idle
+        return [(torch.randint(0, 100, (1, 4 if few else 24)),) for _ in range(n)]
     if isinstance(model, (Halting, Equilibrium, AdaptiveStep)):
         return [(torch.randn(1, 128) * (0.3 + 2 * torch.rand(1)),) for _ in range(n)]
     size = 64 if isinstance(model, Captioner) else 32

@@ -40,7 +40,7 @@ VERDICTS = ("unproven", "refuted", "not verified")
 STORE = Path(".cache", "unseen", "verdicts.json")
 VERDICT = re.compile(r"^\S+ (\S+): (proved|unproven|refuted)\b(.*)$", re.MULTILINE)
 SECONDS = 900  # for rewriting and proving one file, unless `--seconds` says otherwise
-NEAR = 8  # lines between a place and a finding
+NEAR = 12  # lines between a place, whose line is noted by hand, and a finding
 # what the names of the rules for a kind of places fit
 RULES_BY_KIND = {
     "add-rmsnorm": "rms-norm",
@@ -54,13 +54,13 @@ RULES_BY_KIND = {
     "groupnorm": "group-norm",
     "layernorm": "layer-norm",
     "layernorm-functional": "layer-norm",
-    "layernorm-std": "layer-norm",
+    "layernorm-std": "layer-norm|standardize|variance",
     "linear-gelu": "gelu",
     "lm-head+ce": "linear-cross-entropy|linear-loss|cross-entropy",
     "qkv": "qkv",
     "quick-gelu": "quick-gelu",
     "rmsnorm": "rms-norm",
-    "rmsnorm-l2": "rms-norm",
+    "rmsnorm-l2": "rms-norm|length-norm",
     "rotary": "rotary",
     "rotary-interleaved": "rotary",
     "silu": "silu|gated|group-norm",

@@ -157,6 +157,7 @@ def test_the_page_of_a_verification_shows_evidence_and_refutation() -> None:
     evidence = {
         "replays": 1,
         "wholes": 2,
+        "seconds": 1.5,
         "dtypes": ["float32"],
         "shapes": ["[[1, 4], []]"],
         "domain": {"sizes": ["3 -> 17 in every dimension of that size"]},
@@ -179,6 +180,7 @@ def test_the_page_of_a_verification_shows_evidence_and_refutation() -> None:
         "0 of 1 changed definition proved",
         "outputs differ <here>",
         "1 recorded call, 2 runs of whole models",
+        "1.5 s for runs of both versions",
         "1 x 4 and a number",
         "3 -> 17",
         "3 of 4 mutants",
@@ -235,6 +237,7 @@ def test_the_page_of_a_split_shows_regions_decisions_and_loops() -> None:
     region = {
         "number": 0,
         "place": "/folder/net.py:7",
+        "lines": ("/folder/net.py:7,9-10",),
         "operations": 3,
         "inputs": [x],
         "outputs": [x],
@@ -274,11 +277,15 @@ def test_the_page_of_a_split_shows_regions_decisions_and_loops() -> None:
         "not_left": (),
         "seconds": 1.5,
         "regions": (region, island),
+        "times": (2e-4, 4e-4),
+        "compilers": ({"compiler": "onnxruntime", "seconds": 2e-4, "reason": ""},),
         "outline": outline,
     }
     text = Elements(split_page("net.py:build", "out", "onnxruntime", ["/folder"], report)).text
     for part in (
-        "net.py:7",
+        "net.py:7,9-10",
+        "a call takes 200 us, beside PyTorch's 400 us (2.00 times the speed)",
+        "compiler onnxruntime: 200 us a call",
         "run by onnxruntime, 7 µs (torch 18 µs)",
         "x: float32 (any, 4)",
         "x.shape[0] > 2",

@@ -1,11 +1,10 @@
 """Networks that cannot be split."""
 
-import contextlib
+import collections
 import dataclasses
 import math
 import sys
 import time
-from collections import deque
 
 import torch
 from torch import nn
@@ -201,17 +200,6 @@ class Recursive(Base):
         return self.down(x)
 
 
-class LoopReturn(Base):
-    def first(self, x):
-        try:
-            return x + 1 if x.sum() > 0 else x
-        finally:
-            pass
-
-    def forward(self, x):
-        return self.first(x)
-
-
 class View(Base):
     def forward(self, x):
         y = self.a(x)
@@ -312,11 +300,6 @@ class Swaps(Base):
             x = step(x) - 0.1
             step = torch.sin
         return x
-
-
-class Sorts(Base):
-    def forward(self, x):
-        return sorted(x[0].tolist(), key=lambda one: -one)
 
 
 class Chosen(Base):
@@ -832,35 +815,6 @@ class LambdaInADictionary(Base):
         return self.a(entries[0]) + entries[1]
 
 
-class DeletesSlice(Base):
-    def forward(self, x):
-        sums = [1, 2, 3]
-        del sums[1:]
-        return x * len(sums) if x.sum() > 0 else x
-
-
-class GrowingSet(Base):
-    def forward(self, x):
-        seen = set()
-        if x.sum() > 0:
-            seen.add(1)
-        return x * len(seen)
-
-
-class ChangedSet(Base):
-    def forward(self, x):
-        seen = {0, 2}
-        if x.sum() > 0:
-            seen.add(1)
-        return x * len(seen)
-
-
-class Queue(Base):
-    def forward(self, x):
-        queue = deque([1, 2])
-        return x * queue.popleft() if x.sum() > 0 else x
-
-
 class TriesTensor(Base):
     def forward(self, x):
         try:
@@ -899,24 +853,10 @@ class TriesBreak(Base):
         return x
 
 
-class Suppresses(Base):
-    def forward(self, x):
-        with contextlib.suppress(ImportError):
-            import math
-        return x * math.e if x.sum() > 0 else x
-
-
 class Precise(Base):
     def forward(self, x):
         with torch.autocast("cpu", enabled=True):
             return self.a(x) if x.sum() > 0 else x
-
-
-class SortsByKey(Base):
-    def forward(self, x):
-        sums = x[0].tolist()
-        sums.sort(key=abs)
-        return x * sums[0]
 
 
 class SortsTensors(Base):
@@ -939,3 +879,54 @@ class MissingImport(Base):
 
             return a_package_that_is_not_installed.run(x)
         return x
+
+
+class ReturnsDeque(Base):
+    def forward(self, x):
+        queue = collections.deque([x.sum().item()])
+        return queue
+
+
+class SetOfTensors(Base):
+    def forward(self, x):
+        seen = set()
+        seen.add(x.sum())
+        return x * len(seen) if x.sum() > 0 else x
+
+
+class KeepsGenerator(Base):
+    def rows(self, x):
+        yield x if x.sum() > 0 else -x
+
+    def forward(self, x):
+        rows = self.rows(x)
+        return next(rows)
+
+
+class ReturnsFromGenerator(KeepsGenerator):
+    def forward(self, x):
+        for row in self.rows(x):
+            if row.sum() > 1:
+                return row
+        return x
+
+
+class SortsByTensor(Base):
+    def forward(self, x):
+        rows = sorted([x, x + 1], key=torch.sum)
+        return rows[0] if x.sum() > 0 else x
+
+
+class DeletesEverySecond(Base):
+    def forward(self, x):
+        numbers = x[0].tolist()
+        del numbers[::2]
+        return numbers
+
+
+class SlicesHeldTwice(Base):
+    def forward(self, x):
+        numbers = x[0].tolist()
+        others = numbers if x.sum() > 0 else list(numbers)
+        del others[1:]
+        return numbers, others

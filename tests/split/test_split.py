@@ -428,13 +428,7 @@ REFUSED = {
     "TriesNumber": "try is supported only around what is known",
     "TriesUnused": "try is supported only around what is known",
     "TriesBreak": "break and continue in try",
-    "DeletesSlice": "del of anything",
-    "GrowingSet": r"set\(\)",
-    "ChangedSet": "add changes a set",
-    "Queue": "call of 'deque'",
-    "Suppresses": "with is supported",
     "Precise": "with is supported",
-    "SortsByKey": "a constant reverse only",
     "SortsTensors": r"sort\(\) of tensors",
     "PrintsToFile": "to a file",
     "MissingImport": "this import fails: ModuleNotFoundError",
@@ -442,7 +436,6 @@ REFUSED = {
     "Awaits": "coroutine",
     "Mixed": "different types",
     "Shown": "total has different types",
-    "Lengths": "needs a dtype",
     "Walrus": "is not supported here",
     "Unpacked": "known at run time only",
     "LambdaInADictionary": "a lambda in a comprehension is not supported",
@@ -462,7 +455,6 @@ REFUSED = {
     "Reads": r"open\(\)",
     "Forever": "4096 iterations",
     "Recursive": "too deeply",
-    "LoopReturn": "try is supported only around what is known",
     "View": "row is changed in place",
     "Shares": "y is changed in place",
     "Around": "y is changed in place",
@@ -523,7 +515,6 @@ REFUSED = {
     "Data": "used elsewhere is changed",
     "Mode": "local tensors and lists only",
     "Numpy": "name numpy",
-    "Sorts": r"sorted\(\) of a function",
     "Chosen": "different types or shapes",
     "Alternates": "state from call to call",
     "Prepares": "state from call to call",
@@ -531,6 +522,13 @@ REFUSED = {
     "Sometimes": "state from call to call",
     "ClassDefault": "which its class does not have",
     "NewLayer": "no layer, weight or buffer",
+    "ReturnsDeque": "return a list",
+    "SetOfTensors": r"take its \.item\(\)",
+    "KeepsGenerator": "make a list of it",
+    "ReturnsFromGenerator": "leave it by break",
+    "SortsByTensor": r"of a tensor take \.item\(\)",
+    "DeletesEverySecond": "with a step",
+    "SlicesHeldTwice": "another name holds, too",
 }
 
 
@@ -541,6 +539,12 @@ def test_ill_formed_networks_are_refused_with_a_reason(name: Any) -> None:
     with pytest.raises(Unsplittable, match=REFUSED[name]) as caught:
         regraft.split(model, [(torch.randn(1, 6),) for _ in range(4)])
     assert caught.value.path.endswith("illformed.py") and caught.value.line > 0
+
+
+def test_a_list_without_a_dtype_that_may_be_empty_is_refused() -> None:
+    calls = [(torch.rand(1, 6),), (torch.tensor([[1.0, -1, 1, -1, 1, 1]]),)]
+    with pytest.raises(Unsplittable, match=r"illformed.py:[1-9].* write its dtype"):
+        regraft.split(illformed.Lengths().eval(), calls, cache=False)
 
 
 def test_what_is_no_model_or_no_list_of_calls() -> None:

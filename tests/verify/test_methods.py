@@ -180,6 +180,45 @@ def test_a_wrapper_gets_a_network_and_its_decorated_method_runs(
         assert process.returncode == 1, process.stderr
 
 
+LAYER_OF_TWO_RESULTS = """
+import torch
+from torch import nn
+
+
+class Layer(nn.Module):
+    def __init__(self, attention, width=16):
+        super().__init__()
+        self.attention = attention
+        self.first, self.second = nn.Linear(width, 32), nn.Linear(32, width)
+
+    def forward(self, x, mask=None):
+        mixed, weights = self.attention(x, x, x, mask=mask)
+        x = x + mixed
+        return x + self.second(torch.relu(self.first(x))), weights
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (("x = x + mixed", "x = torch.add(x, mixed)"), "proved"),
+        (("x = x + mixed", "x = x + mixed - weights"), "refuted"),
+        (("), weights", "), mixed * 1.5"), "refuted"),
+    ],
+)
+def test_a_stand_in_gives_as_many_results_as_are_unpacked(
+    change: tuple[str, str], status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = verdict(tmp_path, monkeypatch, change, source=LAYER_OF_TWO_RESULTS)
+    assert outcome.status == status, outcome.reason
+    if status == "refuted":
+        script = str(outcome.evidence["reproducer"])
+        process = subprocess.run(
+            [sys.executable, script], capture_output=True, text=True, check=False
+        )
+        assert process.returncode == 1, process.stderr
+
+
 WHOLE = """
 import torch
 from torch import nn

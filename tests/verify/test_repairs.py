@@ -191,6 +191,10 @@ SUGGESTIONS = {
     "add_missing_dimensions": InputCase(
         STATES, {"states": normal(BATCH, Dim(1), Dim(1), LENGTH, Dim(32))}
     ),
+    "give_batches": InputCase(
+        {**STATES, "places": Slot("zeros", (LENGTH, Dim(3)))},
+        {**STATES, "places": Slot("zeros", (BATCH, LENGTH, Dim(3)))},
+    ),
     "change_ranks": InputCase(STATES, {"states": normal(BATCH, Dim(32))}),
     "give_each_optional": InputCase(STATES, {**STATES, **MASK}, MASK),
     "change_words": InputCase(
@@ -228,6 +232,7 @@ SMALL_STAGES = config_shrinking.shrink(STAGES, config_shrinking.SCALES[0])
 BACKBONE_STAGES = {"depths": [2, 2, 6], "num_layers": 3, "out_features": ["stage1", "stage2"]}
 DEEP = {"depths": [2, 2, 6], "num_layers": 3, "units": 64}
 FITS = {
+    "set_negative_sizes": ConfigCase({"words": -1, "units": 8}, {"words": 128, "units": 8}),
     "give_wanted_list": ConfigCase(
         {"num_hidden_layers": 2},
         {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]},

@@ -6,12 +6,15 @@ import dataclasses
 import importlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
 from regraft.cli.shared import output_format, stop
+from regraft.report.split_text import split_text, summary_text
 from regraft.report.terminal import Progress
 from regraft.source.object_reference import find_function
 
@@ -20,14 +23,31 @@ _COMPILERS = Path(__file__).parent.parent / "splitting" / "compiling" / "compile
 _COMPILER_FILES = _COMPILERS.glob("with_*.py")
 
 
+def parse_dynamic(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return the ranges of sizes by argument and dimension; raise BadParameter for a text that is
+    no range, and for a dimension that is given twice."""
+    dynamic: dict[str, dict[int, tuple[int, int]]] = {}
+    for text in texts:
+        match = re.fullmatch(r"(\w+):(-?\d+)=(\d+)\.\.(\d+)", text)
+        if match is None:
+            raise click.BadParameter(f"{text} is no range of sizes; give one as x:0=1..512")
+        key, dim, low, high = match.groups()
+        ranges = dynamic.setdefault(key, {})
+        if int(dim) in ranges:
+            raise click.BadParameter(f"the sizes of {key}:{dim} are given twice")
+        ranges[int(dim)] = int(low), int(high)
+    return dynamic
+
+
 @click.command("split")
 @click.argument("target", metavar="TARGET")
 @click.option(
     "-o",
     "--output",
-    required=True,
     type=click.Path(path_type=Path),
-    help="Directory or file to write.",
+    help="Directory or file to write; required but for --replay.",
 )
 @click.option(
     "--single-file",
@@ -39,12 +59,14 @@ _COMPILER_FILES = _COMPILERS.glob("with_*.py")
 )
 @click.option(
     "--compiler",
-    type=click.Choice(sorted(path.stem.removeprefix("with_") for path in _COMPILER_FILES)),
+    type=click.Choice(
+        ["auto", *sorted(path.stem.removeprefix("with_") for path in _COMPILER_FILES)]
+    ),
     default="onnxruntime",
     show_default=True,
-    help="What runs the sub-networks.",
+    help="What runs the sub-networks; auto is the fastest one of those that are installed.",
 )
-@output_format("text", "json", "html")
+@output_format("text", "full", "json", "html")
 @click.option(
     "--unseen",
     type=click.Choice(["refuse", "raise"]),
@@ -61,30 +83,69 @@ _COMPILER_FILES = _COMPILERS.glob("with_*.py")
     help="Compile also what is slower than eager torch on this machine.",
 )
 @click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads of one operation, for ONNX Runtime and OpenVINO (default: 1).",
+)
+@click.option(
+    "--providers",
+    metavar="NAMES",
+    help=(
+        "Execution providers of ONNX Runtime, comma-separated, in the order in which they are"
+        " asked (default: CPUExecutionProvider)."
+    ),
+)
+@click.option(
+    "--dynamic",
+    metavar="ARGUMENT:DIMENSION=LOW..HIGH",
+    multiple=True,
+    callback=parse_dynamic,
+    help=(
+        "Sizes that a dimension of an argument may have, such as x:0=1..512, in the place of"
+        " example calls of several sizes; may be given several times."
+    ),
+)
+@click.option(
+    "--replay",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Run the inputs again on which an earlier split differed from the original.",
+)
+@click.option(
     "--no-cache", is_flag=True, help="Build the network again, also where it was split before."
 )
 def split_command(
     target: str,
-    output: Path,
+    output: Path | None,
     single_file: bool,
     batched: bool,
     compiler: str,
     form: str,
     unseen: str,
     no_measure: bool,
+    threads: int | None,
+    providers: str | None,
+    dynamic: dict[str, dict[int, tuple[int, int]]],
+    replay: Path | None,
     no_cache: bool,
 ) -> None:
     """Split a network into compiled sub-networks and a host.
 
     TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function that returns (model, calls).
 
-    Exit codes: 0 written, 1 the network cannot be split, 2 error.
+    Exit codes: 0 written, 1 the network cannot be split, 2 error; with --replay 0 for equal
+    results, 1 for different ones.
     """
+    if output is None and replay is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
     try:
         splitting = importlib.import_module("regraft.splitting")
         model, calls = find_function(target, os.getcwd())()
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
+    if output is None or replay is not None:
+        run_again(model, calls, replay)
     try:
         with Progress() as progress:
             progress.begin(f"splitting {target}")
@@ -98,6 +159,9 @@ def split_command(
                 batched=batched,
                 measure=not no_measure,
                 watch=progress.say_part,
+                threads=threads,
+                providers=None if providers is None else providers.split(","),
+                dynamic=dynamic,
             )
     except splitting.Unsplittable as problem:
         click.echo(str(problem), err=True)
@@ -105,22 +169,32 @@ def split_command(
     except (ValueError, ImportError) as problem:
         stop(str(problem))
     result.save(output)
+    print_report(target, str(output), form, result)
+
+
+def run_again(model: Any, calls: Any, folder: Path | None) -> NoReturn:
+    """Run the inputs of a folder again, say whether the results differ, and end the process with 0
+    where they do not, 1 where they do, and 2 where they cannot be run."""
+    replaying = importlib.import_module("regraft.splitting.replay")
+    try:
+        mismatch = replaying.replay(model, calls, folder)
+    except Exception as problem:  # noqa: BLE001  whatever damaged files and the model raise
+        stop(f"{folder}: {type(problem).__name__}: {problem}")
+    click.echo(mismatch or "the results are equal")
+    sys.exit(1 if mismatch else 0)
+
+
+def print_report(target: str, output: str, form: str, result: Any) -> None:
+    """Print the report of a split network that was written to `output`, in one of the formats."""
     report = dataclasses.asdict(result.report)
     if form == "json":
         click.echo(json.dumps(report))
     elif form == "html":
         from regraft.report.html.split_page import split_page
 
-        click.echo(split_page(target, str(output), compiler, (os.getcwd(), *sys.path), report))
+        manifest = json.loads((result.directory / "manifest.json").read_text("utf-8"))
+        sources = (os.getcwd(), *sys.path)
+        click.echo(split_page(target, output, manifest["compiler"], sources, report))
     else:
-        click.echo(
-            f"{output}: {report['subnetworks']} sub-networks of {report['models']} models, "
-            f"{report['sides_run']} of {report['sides']} sides of branches run, "
-            f"equal on {report['inputs_checked']} inputs, {report['seconds']} s"
-        )
-        for island in result.report.islands:
-            click.echo(f"stays eager, so the host needs torch: {island}")
-        for side in result.report.unseen:
-            click.echo(f"raises an error, never checked: {side}")
-        for attribute in result.report.not_left:
-            click.echo(f"a variable of the call only: {attribute}")
+        text = split_text(report) if form == "full" else summary_text(report)
+        click.echo(f"{output}: {text}")

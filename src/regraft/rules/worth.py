@@ -220,6 +220,6 @@ def chosen_target(name: str) -> Target:
 
 
 def by_gain(worth: Worth) -> tuple[float, float]:
-    """Return the sort key of a worth: the largest gain in time first, then that in memory."""
+    """Return the sort key of a worth: the largest median gain in time first, then in memory."""
     best = worth.best
-    return (-best.time[0], best.memory) if best is not None else (0.0, 1.0)
+    return (-best.time[1], best.memory) if best is not None else (0.0, 1.0)

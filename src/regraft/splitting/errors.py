@@ -22,6 +22,13 @@ class Unrunnable(Unsplittable):
     """
 
 
+class UnseenSide(Unsplittable):
+    """Signals that no checked input took a side of a decision.
+
+    The network may be split where the loop around the decision stays a loop.
+    """
+
+
 class ReadInside(Unsplittable):
     """Signals that a call reads a value of a tensor, so that it has to be followed."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from regraft.splitting.compiling.artifacts import digest
+from regraft.splitting.compiling.engine_settings import engine_settings, given_settings
 from regraft.splitting.emitting.single import SingleFile
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report, check_format
@@ -17,17 +18,24 @@ from regraft.splitting.nested_arguments import Packed
 __all__ = ["Report", "SplitModel", "load_split"]
 
 
-def load_split(directory: str | Path) -> SplitModel | SingleFile:
+def load_split(
+    directory: str | Path, threads: int | None = None, providers: Sequence[str] | None = None
+) -> SplitModel | SingleFile:
     """Return the network that `save` wrote, from a directory or from a single file, with its
     report.
 
-    Raises OSError where there is no such network, ValueError where `host.py`, or a file that the
-    host reads, is not the one that was written, for what another version of Regraft wrote in
-    another format, and for an ONNX file that Regraft did not write.
+    threads, providers: the threads of the engine and the execution providers of ONNX Runtime, in
+    the place of those that the network was split with; see `split`. Raises OSError where there is
+    no such network, ValueError where `host.py`, or a file that the host reads, is not the one that
+    was written, for what another version of Regraft wrote in another format, for an ONNX file that
+    Regraft did not write, and for threads and providers that are wrong, are missing here, or that
+    the network's engine does not take.
     """
     path = Path(directory)
+    settings = engine_settings(threads, providers)
+    replaced = settings.chosen(given_settings(threads, providers))
     if path.is_file():
-        single_file = SingleFile(path)
+        single_file = SingleFile(path, settings=settings if replaced else None)
         with _errors_as_damage(path):
             single_file.report = parse_report(single_file.facts["report"])
             single_file.packed = parse_packing(single_file.facts["arguments"])
@@ -41,9 +49,15 @@ def load_split(directory: str | Path) -> SplitModel | SingleFile:
     with _errors_as_damage(manifest_path):
         report, packed = parse_report(manifest["report"]), parse_packing(manifest["arguments"])
         is_host = digest(host) == manifest["host"]
+        unheeded = replaced.keys() - manifest.get("settings", {}).keys()
     if not is_host:
         raise ValueError("host.py is not the file that the manifest describes")
-    split = SplitModel(path, report)
+    if unheeded:
+        raise ValueError(
+            f"{path}: its sub-networks run with {manifest['compiler']}, which takes no"
+            f" {' and no '.join(sorted(unheeded))} here"
+        )
+    split = SplitModel(path, report, **replaced)
     split.packed = packed
     return split
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_
 from regraft.splitting.program.residual import Region, Step
 from regraft.splitting.program.result_classes import Classes
 from regraft.splitting.sampling.branch_exploration import RegionModule
+from regraft.splitting.sampling.dynamic_sizes import DynamicSize, Group, make_examples
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,9 @@ class Network:
 
     path: the file of its forward. calls: the arguments of the example calls, by parameter.
     original, original_calls: the network and the calls of the user. packed: how the user's
-    arguments are put together of these; None where both are equal.
+    arguments are put together of these; None where both are equal. varied: how many of the calls,
+    from the first one on, are perturbed for further inputs. further: calls that are checked only.
+    groups: the sizes that inputs may have, in groups that have to be equal.
     """
 
     model: torch.nn.Module
@@ -32,6 +35,9 @@ class Network:
     original: torch.nn.Module
     original_calls: list[dict[str, Any]]
     packed: Packed | None
+    varied: int
+    further: list[dict[str, Any]] = field(default_factory=list)
+    groups: tuple[Group, ...] = ()
 
     @property
     def tensor_inputs(self) -> list[str]:
@@ -59,7 +65,22 @@ def bind_network(model: torch.nn.Module, example_inputs: list[Any]) -> Network:
             0,
             "the example calls differ in types, dimensions or constants, which is not supported",
         )
-    return Network(unpacking, path, calls, model, arguments_of_calls, packed)
+    return Network(unpacking, path, calls, model, arguments_of_calls, packed, len(calls))
+
+
+def add_sizes(network: Network, sizes: list[DynamicSize]) -> Network:
+    """Return the network with further example calls, in sizes that its inputs may have; raise
+    Unsplittable where it fails on one of these."""
+    if not sizes:
+        return network
+    examples = make_examples(network.model, network.path, network.calls, sizes)
+    return replace(
+        network,
+        calls=examples.calls,
+        varied=examples.varied,
+        further=examples.further,
+        groups=examples.groups,
+    )
 
 
 @dataclass(frozen=True)

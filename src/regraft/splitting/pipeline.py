@@ -7,7 +7,10 @@ regions' inputs, compile the regions, emit the artefact; it is then checked agai
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,17 +26,28 @@ from regraft.splitting.compiling.compiled_network import (
     count_models,
     reasons_of_islands,
 )
-from regraft.splitting.compiling.compilers import Compiler, compiler_named
+from regraft.splitting.compiling.compilers import (
+    AUTO,
+    Compiler,
+    compiler_named,
+    installed_compilers,
+)
+from regraft.splitting.compiling.engine_settings import (
+    EngineSettings,
+    engine_settings,
+    given_settings,
+)
+from regraft.splitting.compiling.speed import time_calls
 from regraft.splitting.emitting.artefact_protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.emitters import EMITTERS
 from regraft.splitting.emitting.program_outline import outline_of, region_facts
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import UnseenSide, Unsplittable
 from regraft.splitting.loading import load_split
 from regraft.splitting.nested_arguments import check_unchanged
-from regraft.splitting.network import Network, Program, bind_network
+from regraft.splitting.network import Network, Program, add_sizes, bind_network
 from regraft.splitting.network_cache import find_network, make_key, store_network
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
 from regraft.splitting.program.residual import (
@@ -47,8 +61,10 @@ from regraft.splitting.program.residual import (
 from regraft.splitting.region_partition import partition
 from regraft.splitting.sampling.branch_exploration import Explorer
 from regraft.splitting.sampling.decision_recorder import Recorder
+from regraft.splitting.sampling.dynamic_sizes import DynamicSize, guard_sizes, read_dynamic
 from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
+from regraft.splitting.specialising.state import Location
 
 
 @dataclass(frozen=True)
@@ -62,6 +78,8 @@ class Options:
     unseen: str
     artefact: str
     measure: bool
+    settings: EngineSettings
+    dynamic: tuple[str, ...]
 
     @property
     def emitter(self) -> Emitter:
@@ -72,7 +90,15 @@ class Options:
     def in_words(self) -> tuple[str, ...]:
         """Return the options as text, equal in every process that splits with them."""
         compiler = self.compiler
-        return compiler.name, compiler.version, self.unseen, self.artefact, str(self.measure)
+        return (
+            compiler.name,
+            compiler.version,
+            self.unseen,
+            self.artefact,
+            str(self.measure),
+            str(self.settings),
+            *self.dynamic,
+        )
 
 
 def split(
@@ -85,50 +111,130 @@ def split(
     batched: bool = False,
     measure: bool = True,
     watch: Watch = ignore,
+    threads: int | None = None,
+    providers: Sequence[str] | None = None,
+    dynamic: Mapping[str, Mapping[int, tuple[int, int]]] | None = None,
 ) -> SplitNetwork:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts
     of arguments).
 
     compiler: "onnxruntime", "openvino" or "aotinductor"; what it cannot take or gets wrong stays
-    eager, and is listed. unseen: what becomes of a side that no checked input takes. "refuse": the
-    network is not split. "raise": the host raises RuntimeError where it would be taken; the report
-    lists it. cache: whether a network that was split before, with equal weights, sources, calls and
-    versions, is taken from the user's cache directory. single_file: give one ONNX file, with `If`
-    and `Loop` in the place of the host; what ONNX cannot express is refused. batched: the result
-    takes any number of samples along the first dimension of its inputs, which is 1 in the examples,
-    and gives a list: for each sample what the network gives for it alone. measure: a sub-network
-    that is slower than torch here (by a fifth and 50 us, one thread) stays eager, so that the host
-    needs torch; not in single files and batches. watch: is called with what is done ("compiling
-    region 2 of 5"). Raises ValueError for unknown options and those that do not go together,
-    Unsplittable with file, line and reason where the network cannot be split or the result differs.
+    eager, and is listed. "auto" builds the network with each one that is installed, takes that
+    which is the fastest on the example calls, and reports the times of all. unseen: what becomes of
+    a side that no checked input takes. "refuse": the network is not split. "raise": the host raises
+    RuntimeError where it would be taken; the report lists it. cache: whether a network that was
+    split before, with equal weights, sources, calls and versions, is taken from the user's cache
+    directory. single_file: give one ONNX file, with `If` and `Loop` in the place of the host; what
+    ONNX cannot express is refused. batched: the result takes any number of samples along the first
+    dimension of its inputs, which is 1 in the examples, and gives a list: for each sample what the
+    network gives for it alone. measure: a sub-network that is slower than torch here (by a fifth
+    and 50 us, one thread) stays eager, so that the host needs torch; not in single files and
+    batches. watch: is called with what is done ("compiling region 2 of 5"). threads: those of one
+    operation, 1 by default, for ONNX Runtime and OpenVINO. providers: the execution providers of
+    ONNX Runtime, in the order in which they are asked, the CPU's by default. Both are recorded, and
+    `load_split` can replace them. dynamic: the sizes that dimensions may have, `{"x": {0: (1,
+    512)}}`, in the place of example calls of several sizes: the network is split for all of them,
+    and raises ValueError for others. Raises ValueError for unknown options and those that do not go
+    together, Unsplittable with file, line and reason where the network cannot be split or the
+    result differs.
     """
     started = time.monotonic()
-    if unseen not in ("refuse", "raise"):
-        raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
+    check_options(compiler, unseen, single_file, batched, measure)
     artefact = "file" if single_file else "batches" if batched else "directory"
-    options = Options(compiler_named(compiler), unseen, artefact, measure)
-    if single_file and compiler != "onnxruntime":
-        raise ValueError("single files are for ONNX Runtime; leave the compiler out")
-    if single_file and batched:
-        raise ValueError("a single file takes one sample")
+    settings = engine_settings(threads, providers)
     network = bind_network(model, example_inputs)
+    sizes = read_dynamic(dynamic or {}, network.calls)
+    stated = given_settings(threads, providers)
+    choices = [
+        Options(choice, unseen, artefact, measure, settings, tuple(map(str, sizes)))
+        for choice in chosen_compilers("onnxruntime" if single_file else compiler, stated)
+    ]
     if batched:
-        require_one_sample(network)
-    key = make_key(model, network.original_calls, options.in_words) if cache else None
-    stored = load_stored(key, options.emitter)
+        require_one_sample(network, sizes)
+    words = tuple(word for options in choices for word in options.in_words)
+    key = make_key(model, network.original_calls, words) if cache else None
+    stored = load_stored(key, choices[0].emitter)
     if stored is not None:
         return stored
     if network.packed is not None:
         check_unchanged(model, network.path, network.original_calls, network.packed)
-    result = build(network, options, started, watch)
+    result = build_fastest(add_sizes(network, sizes), choices, started, watch)
     result.packed = network.packed
     if key is not None:
         store_network(key, result.directory)
     return result
 
 
-def require_one_sample(network: Network) -> None:
-    """Raise Unsplittable unless every tensor of the first example call is one sample."""
+def check_options(
+    compiler: str, unseen: str, single_file: bool, batched: bool, measure: bool
+) -> None:
+    """Raise ValueError for a wrong value of `unseen`, and for options that do not go together."""
+    if unseen not in ("refuse", "raise"):
+        raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
+    if single_file and compiler not in ("onnxruntime", AUTO):
+        raise ValueError("single files are for ONNX Runtime; leave the compiler out")
+    if single_file and batched:
+        raise ValueError("a single file takes one sample")
+    if compiler == AUTO and not measure:
+        raise ValueError('compiler="auto" takes the fastest one, so it has to measure')
+
+
+def chosen_compilers(name: str, settings: Mapping[str, Any]) -> list[Compiler]:
+    """Return the compiler of this name; for "auto" all that are installed and take the settings.
+
+    Raises ValueError for an unknown name, and for a compiler that does not take one of the
+    settings.
+    """
+    if name == AUTO:
+        return [choice for choice in installed_compilers() if settings.keys() <= choice.settings]
+    compiler = compiler_named(name)
+    for setting in settings.keys() - compiler.settings:
+        raise ValueError(f"the compiler {name} takes no {setting}; leave them out")
+    return [compiler]
+
+
+def build_fastest(
+    network: Network, choices: list[Options], started: float, watch: Watch
+) -> SplitNetwork:
+    """Split a bound network with each of the options, which differ in their compiler, and return
+    the fastest result, whose report names the times of all; of one only, its result as it is.
+
+    Raises Unsplittable, for the first of them, where the network cannot be split with any.
+    """
+    if len(choices) == 1:
+        return build(network, choices[0], started, watch)
+    results: list[tuple[float, SplitNetwork]] = []
+    trials: list[dict[str, Any]] = []
+    errors: list[Unsplittable] = []
+    for options in choices:
+        name = options.compiler.name
+        try:
+            result = build(network, options, started, functools.partial(say_for, watch, name))
+        except Unsplittable as problem:
+            errors.append(problem)
+            trials.append({"compiler": name, "seconds": None, "reason": str(problem)})
+            continue
+        seconds, _ = result.report.times or (math.inf, math.inf)
+        results.append((seconds, result))
+        trials.append({"compiler": name, "seconds": seconds, "reason": ""})
+    if not results:
+        raise errors[0]
+    _, fastest = min(results, key=lambda pair: pair[0])
+    if isinstance(fastest, SplitModel):  # single files are for one compiler
+        fastest.replace_report(replace(fastest.report, compilers=tuple(trials)))
+    return fastest
+
+
+def say_for(watch: Watch, name: str, part: str) -> None:
+    """Call `watch` with what is done with the compiler `name`."""
+    watch(f"{name}: {part}")
+
+
+def require_one_sample(network: Network, sizes: list[DynamicSize]) -> None:
+    """Raise Unsplittable unless every tensor of the first example call is one sample, ValueError
+    where the dimension of the samples has a range of sizes."""
+    if any(size.dim == 0 for size in sizes):
+        raise ValueError("dimension 0 is that of the samples in batches, which takes any size")
     call = network.calls[0]
     if not all(has_samples(call[key]) for key in network.tensor_inputs):
         reason = "batches need example calls of one sample: inputs whose first dimension is 1"
@@ -153,22 +259,50 @@ def build(
     started: the value of time.monotonic() when the split began. watch: as in `split`. Raises
     Unsplittable.
     """
-    emitter = options.emitter
-    parameters = texts_of_parameters(network.model, network.path)
     assigned = check_calls(network.model, network.path, network.calls)
     watch("loading the exporter")
     load_lazy_modules()
-    analysis_started = time.monotonic()
-    watch("specialising")
-    specialised = specialise(network.model, network.calls, assigned, emitter.partial)
+    rolled: frozenset[Location] = frozenset()
+    while True:
+        analysis_started = time.monotonic()
+        watch("specialising")
+        partial = options.emitter.partial
+        specialised = specialise(network.model, network.calls, assigned, partial, rolled)
+        try:
+            return compile_and_check(
+                network, options, specialised, (started, analysis_started), watch
+            )
+        except UnseenSide as refusal:
+            # each iteration of an unrolled loop has sides of its own
+            loops = specialised.unrolled.get((refusal.path, refusal.line), set())
+            if loops <= rolled:
+                raise
+            rolled |= loops
+
+
+def compile_and_check(
+    network: Network,
+    options: Options,
+    specialised: Specialised,
+    started: tuple[float, float],
+    watch: Watch,
+) -> SplitNetwork:
+    """Return the artefact of a specialised network, compiled and checked.
+
+    started: the values of time.monotonic() when the split and the analysis began. Raises
+    Unsplittable, for a side that no checked input took UnseenSide.
+    """
+    emitter = options.emitter
+    parameters = texts_of_parameters(network.model, network.path)
     program = partition_into_regions(
         network, parameters, specialised, options.measure and emitter.measured
     )
-    analysis = round(time.monotonic() - analysis_started, 2)
+    analysis = round(time.monotonic() - started[1], 2)
     watch("collecting samples of regions")
     program, unreached = sample_regions(program, options.unseen)
-    compiled = compile_network(program, options.compiler, watch)
+    compiled = compile_network(program, options.compiler, options.settings, watch)
     guard_regions(program.steps, program.regions)
+    guard_sizes(program.steps, network.path, network.groups)
     sides = number_sides(program.steps)
     report = describe_parts(compiled, len(sides), analysis)
     original = original_of(program)
@@ -180,7 +314,12 @@ def build(
     checked = artefact.check(original, checked)
     guard.check()
     report = complete_report(artefact.report, checked, [*untaken, *unreached])
-    return artefact.finish(replace(report, seconds=round(time.monotonic() - started, 2)))
+    if options.measure:
+        watch("timing the network")
+        calls = network.calls[: network.varied]
+        times = time_calls(artefact.network, network.model, calls, options.settings.threads)
+        report = replace(report, times=times)
+    return artefact.finish(replace(report, seconds=round(time.monotonic() - started[0], 2)))
 
 
 def partition_into_regions(
@@ -220,7 +359,7 @@ def sample_regions(program: Program, unseen: str) -> tuple[Program, list[Unsplit
     """
     network = program.network
     explorer = Explorer(network.path, program.regions, program.modules, program.classes)
-    collect_samples(explorer, program.steps, network.calls)
+    collect_samples(explorer, program.steps, network.calls, network.varied)
     unsampled = [region for region in program.regions if not region.samples]
     unreached = [Unsplittable(*region.place, "no example leads here") for region in unsampled]
     by_size = regions_decided_by_sizes(program.steps)
@@ -234,7 +373,8 @@ def original_of(program: Program) -> Original:
     and a recorder of the decisions of the residual program."""
     network = program.network
     recorder = Recorder(network.path, program.regions, program.modules, program.classes)
-    return Original(network.model, network.calls, recorder, program.steps)
+    calls = [*network.calls, *network.further]
+    return Original(network.model, calls, network.varied, recorder, program.steps)
 
 
 def check_host(

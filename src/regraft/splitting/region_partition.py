@@ -146,7 +146,7 @@ class _Partitioner:
                 result.extend(HostStep(statement) for statement in run)
             elif run:
                 number = len(self.candidates)
-                self.candidates.append(Region(number, list(run), (), (), places[0]))
+                self.candidates.append(Region(number, list(run), (), (), places[0], tuple(places)))
                 result.append(RegionStep(number, (), ()))
             run.clear()
             places.clear()

@@ -18,7 +18,7 @@ from regraft.splitting.specialising.network_specialisation import (
     specialise_network,
     start_specialisation,
 )
-from regraft.splitting.specialising.state import Specialisation
+from regraft.splitting.specialising.state import Location, Specialisation
 
 MAX_FOLLOWED = 8  # example calls that specialisation is tried on
 
@@ -33,7 +33,8 @@ class Specialised:
     returns. outside: names that are no variables of the program. open_by_name: the dimensions of
     tensors whose sizes may differ, by variable. size_names: variables that only ever hold a size of
     a tensor. assigned: the attributes of modules that are variables of a call. messages: sentences
-    on calls that only say something, and are left out.
+    on calls that only say something, and are left out. unrolled: the unrolled loops over ranges
+    around each decision, by the place of the decision.
     """
 
     steps: list[Step]
@@ -44,18 +45,24 @@ class Specialised:
     size_names: frozenset[str]
     assigned: list[Attribute]
     messages: tuple[str, ...]
+    unrolled: dict[Location, set[Location]]
 
 
 def specialise(
-    model: torch.nn.Module, calls: list[Call], assigned: list[Attribute], partial: bool
+    model: torch.nn.Module,
+    calls: list[Call],
+    assigned: list[Attribute],
+    partial: bool,
+    rolled: frozenset[Location] = frozenset(),
 ) -> Specialised:
     """Return the network's residual program: its steps, and what they refer to. The attributes that
     calls assign, `assigned`, are taken off the modules meanwhile.
 
-    partial: whether a variable may have no value on some paths. Raises Unsplittable.
+    partial: whether a variable may have no value on some paths. rolled: loops over ranges, by file
+    and line, that stay loops. Raises Unsplittable.
     """
     state, steps = run_without(
-        model, assigned, lambda attributes: follow_calls(model, calls, attributes, partial)
+        model, assigned, lambda attributes: follow_calls(model, calls, attributes, partial, rolled)
     )
     return Specialised(
         steps,
@@ -66,6 +73,7 @@ def specialise(
         frozenset(state.size_names - state.tensor_names),
         sorted(state.scratch),
         tuple(state.messages),
+        state.unrolled,
     )
 
 
@@ -83,14 +91,18 @@ def names_outside(state: Specialisation) -> frozenset[str]:
 
 
 def follow_calls(
-    model: torch.nn.Module, calls: list[Call], scratch: set[Attribute], partial: bool
+    model: torch.nn.Module,
+    calls: list[Call],
+    scratch: set[Attribute],
+    partial: bool,
+    rolled: frozenset[Location],
 ) -> tuple[Specialisation, list[Step]]:
     """Specialise the network on the first call; on a later one where something cannot be run on the
     earlier ones, or a loop is never entered. Returns the state and the residual program.
 
     scratch: attributes of modules that calls assign. partial: whether a variable may have no value
-    on some paths. Where no call enters all loops, the first program is returned; raises Unrunnable
-    where no call can be followed.
+    on some paths. rolled: loops that stay loops. Where no call enters all loops, the first program
+    is returned; raises Unrunnable where no call can be followed.
     """
     first_error: Unrunnable | None = None
     # a program with a loop over lists that are empty for the call
@@ -99,7 +111,7 @@ def follow_calls(
     number = 0
     while number < min(len(calls), MAX_FOLLOWED):
         state = start_specialisation(model)
-        state.mutable = mutable
+        state.mutable, state.rolled = mutable, rolled
         try:
             with record_stores(model) as state.stored_attributes:
                 steps = specialise_network(

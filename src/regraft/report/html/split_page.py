@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from regraft.report.html.page import render
+from regraft.report.split_text import (
+    compiler_lines,
+    is_slower,
+    lines_of,
+    speed_lines,
+    tensor_text,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RegionView:
     """A region as the table and the picture show it.
 
+    lines            the lines of all of its statements, for each file
     inputs, outputs  names, types and shapes as text
     engine           what runs it: the compiler's name or torch
     compiled, eager  microseconds as text; "" where they were not measured
@@ -20,6 +28,7 @@ class RegionView:
 
     number: int
     place: str
+    lines: Sequence[str]
     operations: int
     inputs: str
     outputs: str
@@ -52,6 +61,8 @@ def split_page(
         region_by_number={region.number: region for region in regions},
         outline=report["outline"],
         taken=frozenset(report["sides_taken"]),
+        speed=[*speed_lines(report), *compiler_lines(report)],
+        is_slower=is_slower(report),
         shorten=lambda place: _shortened(place, sources),
     )
 
@@ -63,21 +74,16 @@ def _region(region: Mapping[str, Any], compiler: str, sources: Sequence[str]) ->
     return RegionView(
         region["number"],
         _shortened(region["place"], sources),
+        [_shortened(lines, sources) for lines in lines_of(region)],
         region["operations"],
-        "; ".join(map(_tensor, region["inputs"])),
-        "; ".join(map(_tensor, region["outputs"])),
+        "; ".join(map(tensor_text, region["inputs"])),
+        "; ".join(map(tensor_text, region["outputs"])),
         region["limits"],
         "torch" if region["island"] else compiler,
         region["island"],
         compiled,
         eager,
     )
-
-
-def _tensor(tensor: Mapping[str, Any]) -> str:
-    """Return a tensor as `x: float32 (3, any)`."""
-    sizes = ", ".join("any" if size is None else str(size) for size in tensor["shape"])
-    return f"{tensor['name']}: {tensor['type']} ({sizes})"
 
 
 def _shortened(place: str, sources: Sequence[str]) -> str:

@@ -26,18 +26,19 @@ def check_batches(original: Original, split: Any, earlier: CheckResult) -> Check
     split: takes the arguments of a batch, and returns a list of results.
     """
     result = earlier.for_next_artefact()
-    for batch in batches_of_equal_sizes(original.calls, earlier.equal):
+    for batch in batches_of_equal_sizes(original, earlier.equal):
         check_batch(original, split, batch, result)
     return result
 
 
-def batches_of_equal_sizes(calls: list[dict[str, Any]], chosen: set[int]) -> Iterator[Batch]:
-    """Yield those calls of `vary_calls(calls)` whose numbers are in `chosen`, in order, in batches:
+def batches_of_equal_sizes(original: Original, chosen: set[int]) -> Iterator[Batch]:
+    """Yield those calls of `vary_calls` whose numbers are in `chosen`, in order, in batches:
     dictionaries of at most `BATCH` calls by number. A call whose tensors have other sizes begins
     the next batch."""
     batch: Batch = {}
     last = max(chosen, default=-1)
-    for number, call in enumerate(itertools.islice(vary_calls(calls), last + 1)):
+    calls = vary_calls(original.calls, original.varied)
+    for number, call in enumerate(itertools.islice(calls, last + 1)):
         if number in chosen:
             batch[number] = call
         has_several_sizes = len(set(map(shapes_of, batch.values()))) > 1

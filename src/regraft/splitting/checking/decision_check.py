@@ -15,7 +15,8 @@ from regraft.splitting.checking.original_network import (
 )
 from regraft.splitting.checking.result_difference import difference, first_difference
 from regraft.splitting.checking.rounding_test import is_rounding
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.checking.saved_inputs import replay_advice
+from regraft.splitting.errors import UnseenSide, Unsplittable
 from regraft.splitting.program.residual import Loop, Side, all_steps, sides_at_infinity
 from regraft.splitting.sampling.decision_recorder import TooLong
 from regraft.splitting.sampling.varied_calls import (
@@ -64,7 +65,7 @@ class DecisionCheck:
     def run(self, watch: Watch) -> CheckResult:
         """Compare on the inputs of `vary_calls` until enough are compared, then on those of extreme
         values until each side in `infinite_sides` is taken; return the result."""
-        for number, call in enumerate(vary_calls(self.original.calls)):
+        for number, call in enumerate(vary_calls(self.original.calls, self.original.varied)):
             is_extreme = number >= self.first_extreme
             if is_extreme or self.has_enough_inputs(number):
                 if self.result.taken >= self.infinite_sides:
@@ -144,7 +145,10 @@ class DecisionCheck:
             return
         has_room = len(self.result.rounding) < MAX_ROUNDED
         if not (has_room and is_rounding(self.original.model, call, got, expected)):
-            raise self.original.refuse(f"the split network differs from the original: {mismatch}")
+            advice = replay_advice(call, self.split.directory)
+            raise self.original.refuse(
+                f"the split network differs from the original: {mismatch}{advice}"
+            )
         self.result.rounding.append(f"input {number}: {mismatch}")
 
     def excuse_decision(self, number: int, call: dict[str, Any], position: int) -> None:
@@ -158,8 +162,11 @@ class DecisionCheck:
         side = self.sides[side_number]
         self.original.look_for_thresholds(call)
         if not any(self.recorder.near[next_number]):
+            advice = replay_advice(call, self.split.directory)
             raise Unsplittable(
-                side.path, side.line, "the split network decides differently from the original here"
+                side.path,
+                side.line,
+                f"the split network decides differently from the original here{advice}",
             )
         self.result.at_threshold.append(f"input {number}: {side.path}:{side.line}")
 
@@ -177,7 +184,7 @@ def unseen_side_error(sides: list[Side], number: int) -> Unsplittable:
     place = ""
     if len(equal_sides) > 1:
         place = f", place {equal_sides.index(number) + 1} of {len(equal_sides)} of this line"
-    return Unsplittable(
+    return UnseenSide(
         side.path,
         side.line,
         f"no checked input took the side where {side.label}{place}; give an example"

@@ -45,12 +45,14 @@ class CheckResult:
 class Original:
     """The network that a split network is compared with.
 
-    calls: the arguments of the example calls, by parameter. recorder: runs `steps`, the residual
-    program, and records its decisions.
+    calls: the arguments of the example calls, by parameter. varied: how many of them, from the
+    first one on, are perturbed for further inputs. recorder: runs `steps`, the residual program,
+    and records its decisions.
     """
 
     model: torch.nn.Module
     calls: list[dict[str, Any]]
+    varied: int
     recorder: Recorder
     steps: list[Step]
 

@@ -7,6 +7,7 @@ from typing import Any
 from regraft.splitting.checking.original_network import MAX_ROUNDED, CheckResult, Original, attempt
 from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.checking.rounding_test import is_rounding
+from regraft.splitting.checking.saved_inputs import replay_advice
 from regraft.splitting.sampling.varied_calls import vary_calls
 
 
@@ -19,7 +20,7 @@ def check_file(original: Original, split: Any, earlier: CheckResult) -> CheckRes
     """
     result = earlier.for_next_artefact()
     last = max(earlier.equal, default=-1)
-    for number, call in enumerate(vary_calls(original.calls)):
+    for number, call in enumerate(vary_calls(original.calls, original.varied)):
         if number > last:
             break
         if number in earlier.equal:
@@ -50,4 +51,5 @@ def compare_results(
     elif original.recorder.near_unequal:
         result.at_threshold.append(f"input {number}, in the single file")
     else:
-        raise original.refuse(f"the single file differs from the original: {mismatch}")
+        advice = replay_advice(call, split.directory)
+        raise original.refuse(f"the single file differs from the original: {mismatch}{advice}")

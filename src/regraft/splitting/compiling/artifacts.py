@@ -10,6 +10,8 @@ import numpy
 import onnx
 from onnx import numpy_helper
 
+from regraft.splitting.compiling.engine_settings import EngineSettings
+
 ALIGNMENT = 64  # bytes; the offset of a weight in its file is a multiple of it
 MIN_INTEGERS = (
     64  # elements; smaller integer tensors are shapes and axes, which belong to the structure
@@ -22,10 +24,10 @@ WEIGHT_TYPES = frozenset(
 class Artifacts:
     """The files of one directory: ONNX models, each shared by regions of equal structure, and
     `weights.bin` with one copy of every weight. Models are written as they are added, the weights
-    by `write_weights`."""
+    by `write_weights`. settings: how the engine runs them, here as later."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, settings: EngineSettings) -> None:
+        self.directory, self.settings = directory, settings
         self.models: dict[str, dict[str, Any]] = {}
         self.weights: dict[str, tuple[str, list[int], int]] = {}  # dtype, shape, offset
         self.file_by_digest: dict[str, str] = {}

@@ -272,7 +272,15 @@ def make_part(
         computed |= assigned_names(statement)
     names = tuple(sorted(inputs))
     samples = [tuple(torch.as_tensor(variables[key]) for key in names) for variables in values]
-    return Region(region.number, statements, names, tuple(outputs), region.place, samples)
+    return Region(
+        region.number,
+        statements,
+        names,
+        tuple(outputs),
+        region.place,
+        region.places,
+        samples,
+    )
 
 
 def stack_samples(samples: list[Sample]) -> list[Sample]:

@@ -14,6 +14,8 @@ import torch
 from regraft.report.terminal import Watch, ignore
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
+from regraft.splitting.compiling.engine_settings import EngineSettings
+from regraft.splitting.compiling.quiet import silenced
 from regraft.splitting.compiling.region_compilation import compile_region
 from regraft.splitting.network import Program
 from regraft.splitting.preconditions import input_descriptions
@@ -24,11 +26,13 @@ class CompiledNetwork:
     """A program whose regions are compiled into files of a temporary directory.
 
     folder: the directory, which is deleted when nothing refers to it any more. manifest: what the
-    host has to know of the files, inputs and versions, as JSON.
+    host has to know of the files, inputs and versions, as JSON. settings: how the engine runs the
+    files.
     """
 
     program: Program
     compiler: Compiler
+    settings: EngineSettings
     folder: tempfile.TemporaryDirectory[str]
     manifest: dict[str, Any]
 
@@ -38,24 +42,32 @@ class CompiledNetwork:
         return Path(self.folder.name)
 
 
-def compile_network(program: Program, compiler: Compiler, watch: Watch = ignore) -> CompiledNetwork:
+def compile_network(
+    program: Program,
+    compiler: Compiler,
+    settings: EngineSettings = EngineSettings(),
+    watch: Watch = ignore,
+) -> CompiledNetwork:
     """Compile every region of the program into a file of a new temporary directory, and return the
     program with the directory and the manifest.
 
     Raises Unsplittable for a region that neither the compiler nor torch.export can take.
     """
     folder = new_directory()
-    artifacts = Artifacts(Path(folder.name))
-    if compiler.prepare is not None:
-        compiler.prepare(program.regions, program.modules, artifacts.directory)
-    pairs = zip(program.regions, program.modules, strict=True)
+    artifacts = Artifacts(Path(folder.name), settings)
     entries = []
-    for number, (region, module) in enumerate(pairs, 1):
-        watch(f"compiling region {number} of {len(program.regions)}")
-        entries.append(compile_region(region, module, artifacts, compiler))
+    with silenced():
+        if compiler.prepare is not None:
+            watch(f"compiling {len(program.regions)} regions with {compiler.name}")
+            compiler.prepare(program.regions, program.modules, artifacts.directory)
+        pairs = zip(program.regions, program.modules, strict=True)
+        for number, (region, module) in enumerate(pairs, 1):
+            watch(f"compiling region {number} of {len(program.regions)}")
+            entries.append(compile_region(region, module, artifacts, compiler))
     network = program.network
     manifest = {
         "compiler": compiler.name,
+        "settings": settings.chosen(compiler.settings),
         "versions": {
             "torch": torch.__version__,
             "onnx": onnx.__version__,
@@ -66,7 +78,7 @@ def compile_network(program: Program, compiler: Compiler, watch: Watch = ignore)
         "regions": entries,
         **artifacts.write_weights(),
     }
-    return CompiledNetwork(program, compiler, folder, manifest)
+    return CompiledNetwork(program, compiler, settings, folder, manifest)
 
 
 def new_directory() -> tempfile.TemporaryDirectory[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import logging
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ import onnxruntime
 import torch
 
 from regraft.splitting.compiling.artifacts import rename_by_position
+from regraft.splitting.compiling.engine_settings import EngineSettings
 from regraft.splitting.compiling.onnx_means import replace_open_means
 from regraft.splitting.compiling.region_comparison import (
     Slower,
@@ -44,26 +44,29 @@ FUSIONS = ["MatMulScaleFusion", "MatmulTransposeFusion"]
 _RESHAPED = symbolic_helper._reshape_helper
 
 
-def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
+def to_onnx(region: Region, module: RegionModule, settings: EngineSettings) -> onnx.ModelProto:
     """Return the region's model in ONNX, which was run on all samples and gave the results of
-    torch; set `region.limits`.
+    torch; set `region.limits`. settings: those of the sessions that ran it.
 
     The tracing exporter takes a fiftieth of the time; that of torch.export, which follows what
     depends on sizes, is tried where the first model is not right. Raises Uncompilable where neither
     is, and Slower where torch is faster and `region.measured` is True.
     """
     try:
-        return verify(region, module, replace_open_means(trace_region(region, module)))
+        return verify(region, module, replace_open_means(trace_region(region, module)), settings)
     except Slower:
         raise
     except Uncompilable as problem:
         try:
-            return verify(region, module, replace_open_means(export_region(region, module)))
+            model_bytes = replace_open_means(export_region(region, module))
+            return verify(region, module, model_bytes, settings)
         except Uncompilable:
             raise problem from None
 
 
-def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.ModelProto:
+def verify(
+    region: Region, module: RegionModule, model_bytes: bytes, settings: EngineSettings
+) -> onnx.ModelProto:
     """Return the model, with its results cast to torch's types, after comparing it with torch; set
     `region.limits`, the sizes for which it is right.
 
@@ -72,7 +75,7 @@ def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.Mod
     """
     model_bytes = cast_results(model_bytes, region, module)
     try:
-        session = open_session(model_bytes)
+        session = open_session(model_bytes, settings)
     except Exception as problem:
         raise Uncompilable(f"ONNX Runtime cannot run it: {first_line(problem)}") from problem
     read_inputs = {argument.name for argument in session.get_inputs()}
@@ -86,7 +89,7 @@ def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.Mod
             )
         )
 
-    compare_with_torch(region, module, run, "ONNX Runtime")
+    compare_with_torch(region, module, run, "ONNX Runtime", settings.threads)
     return onnx.load_from_string(model_bytes)
 
 
@@ -115,14 +118,19 @@ def cast_results(model_bytes: bytes, region: Region, module: RegionModule) -> by
     return model_bytes
 
 
-def open_session(model: bytes | str) -> onnxruntime.InferenceSession:
-    """Return a session for the model (bytes, or a file), quiet, on the CPU, with one thread and
-    without `FUSIONS`, as the host opens its own."""
+def open_session(model: bytes | str, settings: EngineSettings) -> onnxruntime.InferenceSession:
+    """Return a session for the model (bytes, or a file), quiet and without `FUSIONS`, as the host
+    opens its own; raise ValueError where a provider does not start, for which ONNX Runtime would
+    take the CPU."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
-    return onnxruntime.InferenceSession(
-        model, options, providers=["CPUExecutionProvider"], disabled_optimizers=FUSIONS
+    options.intra_op_num_threads, options.log_severity_level = settings.threads, 4
+    session = onnxruntime.InferenceSession(
+        model, options, providers=list(settings.providers), disabled_optimizers=FUSIONS
     )
+    for provider in settings.providers:
+        if provider not in session.get_providers():
+            raise ValueError(f"{provider} does not start; a library that it needs may be missing")
+    return session
 
 
 def trace_region(region: Region, module: RegionModule) -> bytes:
@@ -244,19 +252,15 @@ def reshape(g: Any, operand: Any, shape: Any, allowzero: int = 0) -> Any:
 
 @contextlib.contextmanager
 def exporter_settings() -> Iterator[None]:
-    """Turn off gradients, the exporters' own output and the fast path of Transformer layers in the
-    `with` block, and put `reshape` in the place of the exporter's and the functions of
-    `replacements` in the place of torch's.
+    """Turn off gradients, the graph that the exporter prints where it fails, and the fast path of
+    Transformer layers in the `with` block, and put `reshape` in the place of the exporter's and the
+    functions of `replacements` in the place of torch's.
     """
-    logging.disable(logging.WARNING)
-    try:  # where the tracing exporter fails it prints its graph, whatever the options say
-        with (
-            torch.no_grad(),
-            without_fast_path(),
-            mock.patch.object(torch._C, "_jit_onnx_log"),
-            mock.patch.object(symbolic_helper, "_reshape_helper", reshape),
-            replaced_functions(),
-        ):
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
+    with (  # where the tracing exporter fails it prints its graph, whatever the options say
+        torch.no_grad(),
+        without_fast_path(),
+        mock.patch.object(torch._C, "_jit_onnx_log"),
+        mock.patch.object(symbolic_helper, "_reshape_helper", reshape),
+        replaced_functions(),
+    ):
+        yield

@@ -14,6 +14,7 @@ from regraft.splitting.compiling.region_comparison import (
     Uncompilable,
     compare_values,
     first_line,
+    program_function,
     trace_program,
 )
 from regraft.splitting.errors import Unsplittable
@@ -89,7 +90,7 @@ def export_island(
     file = f"island_{region.number}.pt2"
     try:
         exported = trace_program(region, module)
-        network = exported.module()
+        network = program_function(exported)
         compare_values(region, module, lambda sample: list(network(*sample)), "torch.export")
         torch.export.save(exported, directory / file)
     except Exception as problem:

@@ -7,6 +7,9 @@ writes an operation that computes something else.
   Runtime adds up those of 64 bits as floating-point numbers, which are exact up to 2**53.
 * torch clamps whole numbers to a fraction as floating-point numbers, the exporter rounds the bound.
 * torch's own `unflatten` has the sizes of the sample.
+* the exporter has no stable sort; ONNX's `TopK`, which it writes for `sort`, keeps equal values in
+  their order (https://onnx.ai/onnx/operators/onnx__TopK.html).
+* the exporter has no `bincount` and no `histc`, by which mixtures of experts count their tokens.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ TypeOf = Callable[..., torch.dtype | None]
 
 _UNFLATTENED = torch.Tensor.unflatten
 _DIVIDED = torch.div
+_COUNTED, _BINNED = torch.bincount, torch.histc
 _CLAMPING = ("clamp", "clamp_min", "clamp_max", "clip")
 _ACCUMULATING = ("sum", "prod", "cumsum", "cumprod")
 _HALF = 2**32  # the factor of the upper half of a number of 64 bits
@@ -75,6 +79,43 @@ def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
         return _UNFLATTENED(tensor, dim, sizes)
     dim %= tensor.dim()
     return tensor.reshape(*tensor.shape[:dim], *sizes, *tensor.shape[dim + 1 :])
+
+
+def bincount(
+    values: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    """Return torch's `bincount`, by comparisons with every number that may occur; with weights,
+    torch's own."""
+    if weights is not None:
+        return _COUNTED(values, weights, minlength)
+    largest = torch.cat([values, values.new_full((1,), minlength - 1)]).max()
+    numbers = torch.arange(largest + 1)
+    return (values[:, None] == numbers).to(torch.int64).sum(0)
+
+
+def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    """Return torch's `histc`, by comparisons with the number of each bin; torch's own where the
+    data decide the range."""
+    if not min < max:
+        return _BINNED(tensor, bins, min, max)
+    values = tensor.reshape(-1)
+    places = ((values - min) * bins / (max - min)).to(torch.int64).clamp(max=bins - 1)
+    is_inside = (values >= min) & (values <= max)
+    is_in_bin = (places[:, None] == torch.arange(bins)) & is_inside[:, None]
+    return is_in_bin.to(tensor.dtype).sum(0)
+
+
+def _sorting(sort: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls torch's `sort` or `argsort` without its argument `stable`."""
+
+    @functools.wraps(sort)
+    def sort_in_order(
+        tensor: torch.Tensor, dim: Any = -1, descending: bool = False, stable: bool = True
+    ) -> Any:
+        """Call `sort`; ONNX's sort is stable whatever `stable` asks for."""
+        return sort(tensor, dim=dim, descending=descending)
+
+    return sort_in_order
 
 
 def _converting(function: Callable[..., Any], type_of: TypeOf) -> Callable[..., Any]:
@@ -140,6 +181,11 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch, "div", divide
     yield torch.Tensor, "div", divide
     yield torch.Tensor, "__rshift__", shift_right
+    for owner in (torch, torch.Tensor):
+        yield owner, "bincount", bincount
+        yield owner, "histc", histc
+        yield owner, "sort", _sorting(owner.sort)
+        yield owner, "argsort", _sorting(owner.argsort)
     for owner in (torch, torch.Tensor):
         for name in _CLAMPING:
             yield owner, name, _converting(getattr(owner, name), _clamping_type)

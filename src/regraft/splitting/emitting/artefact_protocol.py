@@ -24,6 +24,10 @@ class Artefact(Protocol):
 
     report: Report
 
+    @property
+    def network(self) -> SplitNetwork:
+        """Return the network as it can be called before `finish`."""
+
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
         """Compare results with the original's, and return what was compared, with the numbers of
         the inputs whose results are equal.

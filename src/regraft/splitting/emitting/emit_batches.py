@@ -17,6 +17,7 @@ from regraft.splitting.compiling.compiled_network import (
     new_directory,
     reasons_of_islands,
 )
+from regraft.splitting.compiling.quiet import silenced
 from regraft.splitting.emitting.artefact_protocol import Emitter
 from regraft.splitting.emitting.batched_host_text import batched_source
 from regraft.splitting.emitting.split_directory import SplitModel, write_directory
@@ -34,11 +35,16 @@ class BatchedArtefact:
     def __init__(self, compiled: CompiledNetwork, host: str, report: Report) -> None:
         self.compiled, self.host, self.report = compiled, host, report
 
+    @property
+    def network(self) -> SplitModel:
+        """Return the host for batches."""
+        return SplitModel(self.compiled.directory, self.report)
+
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
         """Run the inputs that are equal in `earlier` in batches, compare each sample's result with
         the original's for it alone, and return the result of this comparison. Raises Unsplittable
         where one differs."""
-        return check_batches(original, SplitModel(self.compiled.directory, self.report), earlier)
+        return check_batches(original, self.network, earlier)
 
     def finish(self, report: Report) -> SplitModel:
         """Write the host, and the manifest with the complete report; return the split network,
@@ -59,9 +65,10 @@ def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> Batche
     guard: checks, before the compilation, that the modules have not changed since the split began.
     """
     program, folder = compiled.program, new_directory()
-    artifacts = Artifacts(Path(folder.name))
+    artifacts = Artifacts(Path(folder.name), compiled.settings)
     guard.check()
-    entries = compile_batches(program, artifacts, compiled.compiler)
+    with silenced():
+        entries = compile_batches(program, artifacts, compiled.compiler)
     guard.renew()  # an export gives modules copies of the dictionaries that they hold
     manifest = {
         **allow_any_number(compiled.manifest),

@@ -17,6 +17,11 @@ class DirectoryArtefact:
     def __init__(self, compiled: CompiledNetwork, report: Report) -> None:
         self.compiled, self.report = compiled, report
 
+    @property
+    def network(self) -> SplitModel:
+        """Return the host as it was checked."""
+        return SplitModel(self.compiled.directory, self.report)
+
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
         """Return `earlier` without comparing anything: it is the result for this very host."""
         return earlier

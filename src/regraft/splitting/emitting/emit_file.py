@@ -28,6 +28,11 @@ class FileArtefact:
     ) -> None:
         self.compiled, self.model, self.file, self.report = compiled, model, file, report
 
+    @property
+    def network(self) -> SingleFile:
+        """Return the model opened in ONNX Runtime."""
+        return self.file
+
     def check(self, original: Original, earlier: CheckResult) -> CheckResult:
         """Compare the file's results with the original's on the inputs that are equal in `earlier`,
         and return the result of this comparison. Raises Unsplittable where one differs."""
@@ -38,10 +43,15 @@ class FileArtefact:
         return the split network, whose directory is deleted with it."""
         write_host(self.compiled, report)
         arguments = self.compiled.manifest["arguments"]
-        add_metadata(self.model, report=dataclasses.asdict(report), arguments=arguments)
+        add_metadata(
+            self.model,
+            report=dataclasses.asdict(report),
+            arguments=arguments,
+            settings=self.compiled.manifest["settings"],
+        )
         path = self.compiled.directory / FILE
         onnx.save(self.model, path)
-        return SingleFile(path, report, self.compiled.folder)
+        return SingleFile(path, report, self.compiled.folder, self.compiled.settings)
 
 
 def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> FileArtefact:
@@ -52,7 +62,7 @@ def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> FileAr
     path = compiled.directory / FILE
     onnx.save(model, path)
     try:
-        file = SingleFile(path, report)
+        file = SingleFile(path, report, settings=compiled.settings)
     except ValueError as problem:
         source_path = compiled.program.network.path
         raise Unsplittable(source_path, 0, f"as a single file: {problem}") from problem

@@ -24,10 +24,10 @@ import numpy
 class Host:
     """The network: `forward` takes and returns NumPy arrays in the place of tensors."""
 
-    def __init__(self, directory=None):
+    def __init__(self, directory=None{parameters}):
         self.directory = Path(directory or Path(__file__).parent)
         manifest = json.loads((self.directory / "manifest.json").read_text("utf-8"))
-        self.inputs = manifest["inputs"]
+{overrides}        self.inputs = manifest["inputs"]
         self.prepare(manifest)
 {load}        self.trace = []  # the sides that the last call took, in order
 
@@ -71,17 +71,38 @@ class Host:
 ISLAND = '''    def island(self, entry):
         """Return the function that runs a sub-network with torch."""
         self.read(entry)
-        network = torch.export.load(self.directory / entry["file"]).module()
+        program = torch.export.load(self.directory / entry["file"])
+        contents = {**program.state_dict, **program.constants}
+        specs = program.graph_signature.input_specs
+        weights = [contents[spec.target].detach() for spec in specs if spec.target is not None]
+        network = program.graph_module  # a call of program.module() takes 40 us longer
+        shapes = [tuple(description["shape"]) for description in entry["inputs"]]
 
         @torch.no_grad()
         def run(_, values):
-            tensors = (torch.from_numpy(numpy.array(value, order="C")) for value in values.values())
-            return [output.numpy() for output in network(*tensors)]
+            for value, shape in zip(values.values(), shapes):
+                sizes = zip(shape, value.shape)
+                if value.ndim != len(shape) or any(size not in (None, own) for size, own in sizes):
+                    raise ValueError(f"{entry['file']} takes {shape}, not {value.shape}")
+            tensors = [torch.from_numpy(numpy.array(value, order="C")) for value in values.values()]
+            return [output.numpy() for output in network(*weights, *tensors)]
 
         return run
 
 '''
 
+
+# the lines by which an argument of the host replaces a setting of the manifest
+OVERRIDES = {
+    "threads": """        if threads is not None:
+            if type(threads) is not int or threads < 1:
+                raise ValueError(f"threads is {threads!r}; give a whole number from 1 on")
+            manifest["settings"]["threads"] = threads
+""",
+    "providers": """        if providers is not None:
+            manifest["settings"]["providers"] = list(providers)
+""",
+}
 
 LOAD = """        self.regions = [self.region(entry) for entry in manifest["regions"]]
 """
@@ -130,6 +151,8 @@ def host_head(program: Program, load: str, has_islands: bool, compiler: Compiler
         classes=classes_source(program.classes),
         compiled=compiled,
         load=load,
+        parameters="".join(f", {name}=None" for name in sorted(compiler.settings)),
+        overrides="".join(OVERRIDES[name] for name in sorted(compiler.settings)),
     )
     return text + compiler.host + (ISLAND if has_islands else "")
 

@@ -71,14 +71,35 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
+def lines_of(region: Region) -> list[str]:
+    """Return the lines that a region was made of, as `file:3,5-7` for each file in the order in
+    which its statements come from them."""
+    lines_by_file: dict[str, set[int]] = {}
+    for path, line in region.places:
+        lines_by_file.setdefault(path, set()).add(line)
+    return [f"{path}:{ranges_text(sorted(lines))}" for path, lines in lines_by_file.items()]
+
+
+def ranges_text(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as text in which runs are shortened, such as `3,5-7`."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
 def region_facts(
     regions: Sequence[Region], entries: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return facts about each region: its `number`, `place` (file:line of its first statement),
-    number of `operations`, `inputs` and `outputs` (each with name, type and shape, null for an open
-    size), `limits` (conditions on sizes), `island` (why torch runs it, "" where the compiler's
-    engine does), and `seconds`: of the compiled region and of torch on its largest sample with one
-    thread, null where they were not timed.
+    """Return facts about each region: its `number`, `place` (file:line of its first statement), the
+    `lines` of all of its statements (a list of `file:3,5-7`, one for each file), number of
+    `operations`, `inputs` and `outputs` (each with name, type and shape, null for an open size),
+    `limits` (conditions on sizes), `island` (why torch runs it, "" where the compiler's engine
+    does), and `seconds`: of the compiled region and of torch on its largest sample with one thread,
+    null where they were not timed.
 
     entries: the regions' entries in the manifest.
     """
@@ -86,6 +107,7 @@ def region_facts(
         {
             "number": region.number,
             "place": f"{region.place[0]}:{region.place[1]}",
+            "lines": lines_of(region),
             "operations": len(region.statements),
             "inputs": entry["inputs"],
             "outputs": entry["outputs"],

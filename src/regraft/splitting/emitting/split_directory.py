@@ -21,10 +21,12 @@ class SplitModel:
 
     directory: contains `host.py` and the files beside it; ValueError is raised where Python cannot
     import a host from it. scratch: an object, such as a temporary directory, that is kept alive as
-    long as this one.
+    long as this one. settings: those of the engine that replace the manifest's, by name.
     """
 
-    def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
+    def __init__(
+        self, directory: Path, report: Report, scratch: Any = None, **settings: Any
+    ) -> None:
         """Load the module `host.py` of the directory, and make its host. Raises ValueError where
         the directory has no such module."""
         self.directory, self.report, self._scratch = directory, report, scratch
@@ -36,7 +38,7 @@ class SplitModel:
             raise ValueError(f"{directory} holds no host")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        self.host = module.Host(directory)
+        self.host = module.Host(directory, **settings)
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Return the network's result, with torch tensors, for arguments by position or by name;
@@ -48,6 +50,13 @@ class SplitModel:
                 *map(to_numpy, args), **{key: to_numpy(value) for key, value in keywords.items()}
             )
         )
+
+    def replace_report(self, report: Report) -> None:
+        """Take this report in the place of the one that the network and its manifest have."""
+        self.report = report
+        path = self.directory / "manifest.json"
+        manifest = json.loads(path.read_text("utf-8"))
+        write_manifest(self.directory, {**manifest, "report": dataclasses.asdict(report)})
 
     def save(self, directory: str | Path) -> None:
         """Copy host, sub-networks and manifest into a directory, which is created if needed; files
@@ -71,4 +80,9 @@ def write_directory(directory: Path, host: str, manifest: dict[str, Any], report
         **manifest,
         "report": dataclasses.asdict(report),
     }
+    write_manifest(directory, contents)
+
+
+def write_manifest(directory: Path, contents: dict[str, Any]) -> None:
+    """Write `manifest.json` into the directory."""
     (directory / "manifest.json").write_text(json.dumps(contents, separators=(",", ":")), "utf-8")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from regraft.report.split_text import split_text
 
 FORMAT = 1  # of manifests and of the metadata of single files
 
@@ -36,7 +39,10 @@ class Report:
     seconds until the sub-networks were known. outline, regions: the parts nested as in the program,
     and facts about each region (`program_outline.py`). sides_taken: the numbers of the sides that
     were run. left_out: a sentence for each call that only says something, such as `print`, which
-    the split network does not repeat.
+    the split network does not repeat. times: the seconds of a call of the split network and of the
+    original, on the example calls and this machine; None where they were not measured. compilers:
+    where the fastest one was to be found, each with its name, the `seconds` of a call, and the
+    `reason` for which the network could not be split with it.
     """
 
     subnetworks: int
@@ -56,3 +62,9 @@ class Report:
     regions: tuple[dict[str, Any], ...] = ()
     sides_taken: tuple[int, ...] = ()
     left_out: tuple[str, ...] = ()
+    times: tuple[float, float] | None = None
+    compilers: tuple[dict[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        """Return the report as text, with a table of the regions."""
+        return split_text(dataclasses.asdict(self))

@@ -30,7 +30,8 @@ class NewAttribute(BaseException):
 @contextmanager
 def record_stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
     """Yield a list that collects the attributes assigned to modules of `model` in the `with` block,
-    in order; a layer, weight or buffer that is assigned once more is left out."""
+    in order; a layer, weight or buffer that is assigned once more is left out, and so is the mode
+    where it stays."""
     paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
     attributes: list[Attribute] = []
     original = torch.nn.Module.__setattr__
@@ -38,7 +39,8 @@ def record_stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
     def note_store(module: torch.nn.Module, key: str, value: Any) -> None:
         """Add an attribute that is assigned to a module of the network to the list, and assign
         it."""
-        if id(module) in paths and not is_reassigned(module, key, value):
+        is_mode = key == "training" and value is module.training  # as eval() does
+        if id(module) in paths and not is_mode and not is_reassigned(module, key, value):
             attributes.append((paths[id(module)], key))
         original(module, key, value)
 

@@ -13,6 +13,7 @@ from regraft.splitting.program.use_marks import mark_truth_use, mark_uses
 
 __all__ = [
     "WithoutLeavingElses",
+    "assign_to",
     "attach_following",
     "changed_names",
     "expand_comprehension",
@@ -401,12 +402,14 @@ def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
         ast.Call(ast.Name("len", ast.Load()), [sequence], []), [ast.Eq()], [ast.Constant(0)]
     )
     first = ast.Assign([node.target], ast.Subscript(sequence, ast.Constant(0), ast.Load()))
+    leave_empty = ast.If(empty, [ast.Break()], [])
+    leave_empty.unlabelled = True  # type: ignore[attr-defined]  # as where a loop ends
     remainder = ast.Subscript(sequence, ast.Slice(ast.Constant(1)), ast.Load())
     following = mark_peeled(node, ast.For(node.target, remainder, node.body, []))
     return make_single_loop(
         node,
         unused,
-        [ast.If(empty, [ast.Break()], []), first, *single_iteration_body(node), following],
+        [leave_empty, first, *single_iteration_body(node), following],
     )
 
 

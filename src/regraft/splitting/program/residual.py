@@ -96,7 +96,8 @@ class RegionStep:
 class Region:
     """A static sub-network: straight-line statements, and the names of its inputs and outputs.
 
-    place: file and line of its first statement. samples: inputs of different sizes that runs gave
+    place: file and line of its first statement. places: those of all statements that it was made
+    of. samples: inputs of different sizes that runs gave
     it. open: the dimensions of each input whose size may differ. measured: whether the region stays
     eager where torch is faster. limits: conditions on sizes of the inputs, as Python expressions,
     outside of which the compiled region was not traced. sized_by_data: whether values decide the
@@ -110,6 +111,7 @@ class Region:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     place: tuple[str, int] = ("", 0)
+    places: tuple[tuple[str, int], ...] = ()
     samples: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
     open: tuple[frozenset[int], ...] = ()
     measured: bool = False

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.program.values import TensorValue, Value
+from regraft.splitting.program.values import NO_TWIN, HostValue, TensorValue, Value
 from regraft.splitting.program.worlds import lengthen
 
 
 def type_pattern(example: Any, second_example: Any) -> Any:
     """Return the type of a value in both worlds, to be compared: dtype and shape of tensors (None:
-    an open size), the set of the element types of a list, the types of all elements of a tuple or
-    dictionary, the class of anything else."""
+    an open size), the set of the element types of a list or set, the types of all elements of a
+    tuple or dictionary, the class of anything else."""
     if isinstance(example, torch.Tensor) and isinstance(second_example, torch.Tensor):
         sizes = zip(example.shape, second_example.shape, strict=False)
         return (
@@ -31,6 +31,8 @@ def type_pattern(example: Any, second_example: Any) -> Any:
             else zip(example, example, strict=True)
         )
         return ("list", frozenset(type_pattern(*pair) for pair in pairs))
+    if isinstance(example, set):
+        return ("set", frozenset(map(type, example)))
     if isinstance(example, tuple):
         return ("tuple", tuple(map(type_pattern, example, second_example)))
     if isinstance(example, dict):
@@ -46,12 +48,9 @@ def type_pattern(example: Any, second_example: Any) -> Any:
 
 def same_type(left: Value, right: Value) -> bool:
     """Return whether both values fit one variable, by their types in both worlds; an empty list
-    fits every list."""
-    if (
-        isinstance(left.example, list)
-        and isinstance(right.example, list)
-        and not (left.example and right.example)
-    ):
+    or set fits every other one."""
+    is_growable = type(left.example) in (list, set) and type(left.example) is type(right.example)
+    if is_growable and not (left.example and right.example):
         return True
     return bool(
         type_pattern(left.example, left.second_example)
@@ -83,3 +82,78 @@ def open_differing_sizes(value: Value, other: Value) -> TensorValue | None:
     return replace(
         value, twin=lengthen(value.second_example, sorted(differing - set(open_dimensions(value))))
     )
+
+
+def open_list_sizes(values: list[Value]) -> bool:
+    """Open each size in which elements of these lists of the host differ, in place: the elements in
+    the second world get larger; return whether all elements then have one type, and some had
+    another before. Nothing changes for values that are no lists, and elements that differ in more
+    than sizes."""
+    if not all(isinstance(value, HostValue) and type(value.example) is list for value in values):
+        return False
+    if any(value.twin is NO_TWIN for value in values if value.example):
+        return False
+    pairs = [
+        pair
+        for value in values
+        for pair in zip(value.example, twins_of_elements(value), strict=True)
+    ]
+    twins = open_element_sizes(pairs) if pairs else None
+    if twins is None:
+        return False
+    for value in values:
+        count = len(value.example)
+        value.second_example[:count] = twins[:count]
+        twins = twins[count:]
+    return True
+
+
+def twins_of_elements(value: Value) -> list[Any]:
+    """Return what stands for each element of a list in the second world: the element there, or the
+    one of the example where that list is shorter."""
+    count = len(value.second_example)
+    return [*value.second_example[: len(value.example)], *value.example[count:]]
+
+
+def open_element_sizes(pairs: list[tuple[Any, Any]]) -> list[Any] | None:
+    """Return, for elements in both worlds, new ones of the second world, in which each size is open
+    in which the elements differ, or that is open in one of them; None where they differ in more
+    than sizes."""
+    examples = [example for example, _ in pairs]
+    if len({type(example) for example in examples}) > 1 or isinstance(examples[0], (list, dict)):
+        return None
+    if isinstance(examples[0], torch.Tensor):
+        return open_tensor_sizes(pairs)
+    if isinstance(examples[0], tuple):
+        return open_tuple_sizes(pairs)
+    return [twin for _, twin in pairs]
+
+
+def open_tensor_sizes(pairs: list[tuple[Any, Any]]) -> list[Any] | None:
+    """Return what `open_element_sizes` does, of tensors."""
+    first = pairs[0][0]
+    if len({(example.dtype, example.ndim) for example, _ in pairs}) > 1:
+        return None
+    open_dims = {
+        dim
+        for example, twin in pairs
+        for dim in range(first.ndim)
+        if not example.shape[dim] == twin.shape[dim] == first.shape[dim]
+    }
+    return [
+        lengthen(twin, sorted(dim for dim in open_dims if example.shape[dim] == twin.shape[dim]))
+        for example, twin in pairs
+    ]
+
+
+def open_tuple_sizes(pairs: list[tuple[Any, Any]]) -> list[Any] | None:
+    """Return what `open_element_sizes` does, of tuples, position by position."""
+    length = len(pairs[0][0])
+    if length == 0 or any(len(example) != length for example, _ in pairs):
+        return None
+    columns = [
+        open_element_sizes([(example[place], twin[place]) for example, twin in pairs])
+        for place in range(length)
+    ]
+    full_columns = [column for column in columns if column is not None]
+    return [*zip(*full_columns, strict=True)] if len(full_columns) == length else None

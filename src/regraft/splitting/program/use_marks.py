@@ -22,6 +22,19 @@ AT_ONCE = frozenset(
         "join",
     }
 )
+# methods and operators by which a function may change a set
+SET_CHANGES = frozenset(
+    {
+        "add",
+        "clear",
+        "difference_update",
+        "discard",
+        "intersection_update",
+        "pop",
+        "remove",
+        "update",
+    }
+)
 LAZY = frozenset({"zip", "enumerate", "reversed"})  # functions that pass a view on
 
 
@@ -29,8 +42,13 @@ def mark_uses(definition: ast.AST) -> None:
     """Note in attributes of the expressions in `definition` how they are used.
 
     `truth_only`: only the truth counts. `at_once`: nothing keeps the value. `either`: the value may
-    be a constant on some paths and a tensor on others.
+    be a constant on some paths and a tensor on others. `changes`: of a new set, that the function
+    may change one.
     """
+    if any(map(may_change_set, ast.walk(definition))):
+        for node in ast.walk(definition):
+            if isinstance(node, (ast.Set, ast.Call)):
+                node.changes = True  # type: ignore[union-attr]
     for node in ast.walk(definition):
         for part in either_operands(node):
             part.either = True  # type: ignore[attr-defined]
@@ -38,6 +56,13 @@ def mark_uses(definition: ast.AST) -> None:
             mark_truth_use(part)
         for part, reader in operands_read_at_once(node):
             mark_at_once(part, reader)
+
+
+def may_change_set(node: ast.AST) -> bool:
+    """Return whether a node may change a set: a method of SET_CHANGES, or `|=`, `&=` or `-=`."""
+    if isinstance(node, ast.AugAssign):
+        return isinstance(node.op, (ast.BitOr, ast.BitAnd, ast.Sub))
+    return isinstance(node, ast.Attribute) and node.attr in SET_CHANGES
 
 
 def operands_used_as_truth(node: ast.AST) -> list[ast.expr]:

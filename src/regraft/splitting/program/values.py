@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 
 ValueT = TypeVar("ValueT", bound="ValueBase")
-_CONTAINERS = frozenset({list, dict})
+_CONTAINERS = frozenset({list, dict, set})
 
 
 NO_TWIN: Any = object()  # the second world holds what the first does
@@ -293,38 +293,43 @@ def is_truth_of_operand(value: Value) -> bool:
     return isinstance(single, (StaticValue, HostValue)) and single.truth
 
 
-def lists_in(example: Any) -> Iterator[list[Any]]:
-    """Yield the lists in lists, tuples and dictionaries, `example` itself among them."""
-    if isinstance(example, list):
+def lists_in(example: Any) -> Iterator[Any]:
+    """Yield the lists and sets in lists, tuples and dictionaries, `example` itself among them."""
+    if isinstance(example, (list, set)):
         yield example
     if isinstance(example, (list, tuple, dict)):
         for element in example.values() if isinstance(example, dict) else example:
             yield from lists_in(element)
 
 
-def list_lengths(example: Any) -> tuple[int, ...]:
+def list_lengths(example: Any) -> tuple[Any, ...]:
     """Return the lengths of the lists in lists, tuples and dictionaries, in the order of
-    `lists_in`."""
-    return tuple(len(inner_list) for inner_list in lists_in(example))
+    `lists_in`; of a set its elements."""
+    return tuple(
+        frozenset(container) if isinstance(container, set) else len(container)
+        for container in lists_in(example)
+    )
 
 
 def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
-    """Return a copy of the names in which the lists and dictionaries of host values are copies, so
-    that one branch's changes stay out of the other's; a container that two names hold is copied
-    once.
+    """Return a copy of the names in which the lists, dictionaries and sets of host values are
+    copies, so that one branch's changes stay out of the other's; a container that two names hold is
+    copied once.
 
     memo: gets the copies, by the ids of the containers that were copied.
     """
     memo = {} if memo is None else memo
 
     def copy_container(value: Any) -> Any:
-        """Return a copy of a list or dict, with copies of the lists and dicts in it; any other
+        """Return a copy of a list, dict or set, with copies of the lists and dicts in it; any other
         value as it is, also a tuple that holds lists."""
         if type(value) not in _CONTAINERS:
             return value
         if id(value) not in memo:
             memo[id(value)] = container = type(value)()
-            if isinstance(value, list):
+            if isinstance(value, set):
+                container.update(value)
+            elif isinstance(value, list):
                 is_flat = _CONTAINERS.isdisjoint(map(type, value))
                 container.extend(value if is_flat else map(copy_container, value))
             else:

@@ -14,16 +14,20 @@ from regraft.splitting.sampling.varied_calls import CHECKED, vary_calls
 PERTURBED = 40  # perturbed inputs that are run for samples of other sizes
 
 
-def collect_samples(explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]]) -> None:
+def collect_samples(
+    explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]], varied: int
+) -> None:
     """Collect samples of every region, in the regions, by running the residual program on the
     calls.
 
-    Perturbed inputs are run, too, where sizes are open or a region lacks samples. Raises
-    Unsplittable where the program fails on an example call.
+    Perturbed inputs, made of the first `varied` calls, are run, too, where sizes are open or a
+    region lacks samples. Raises Unsplittable where the program fails on an example call.
     """
     has_open_sizes = any(any(region.open) for region in explorer.regions)
     enough = len(calls) + PERTURBED * has_open_sizes
-    for number, call in enumerate(itertools.islice(vary_calls(calls), len(calls) + CHECKED)):
+    for number, call in enumerate(
+        itertools.islice(vary_calls(calls, varied), len(calls) + CHECKED)
+    ):
         if number >= enough and not any(map(lacks_samples, explorer.regions)):
             break
         names = {key: to_numpy(value) for key, value in call.items()}

@@ -17,10 +17,11 @@ EXTREMES = (math.nan, math.inf, -math.inf)  # for decisions that compare with in
 SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)
 
 
-def vary_calls(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def vary_calls(calls: list[dict[str, Any]], varied: int) -> Iterator[dict[str, Any]]:
     """Yield the calls themselves, then `MAX_PERTURBED` perturbed ones, equal in every run: with
     noise, and every fourth also multiplied by a factor of `SCALES`.
 
+    varied: how many of the calls, from the first one on, are perturbed.
     The last calls are the first call with each value of `EXTREMES` in all places of its
     floating-point tensors, for sides that no other call reaches.
     """
@@ -28,7 +29,7 @@ def vary_calls(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     yield from calls
     for number in range(MAX_PERTURBED):
         scale = SCALES[number // 4 % len(SCALES)] if number % 4 == 0 else None
-        call = calls[number // 4 % len(calls) if scale is not None else number % len(calls)]
+        call = calls[number // 4 % varied if scale is not None else number % varied]
         yield {key: perturb(value, generator, scale) for key, value in call.items()}
     for extreme in EXTREMES:
         yield {key: fill_with(value, extreme) for key, value in calls[0].items()}

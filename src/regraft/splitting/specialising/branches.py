@@ -24,9 +24,9 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.specialising.code_running import is_constant_tensor
 from regraft.splitting.specialising.either_values import bind_alternative, find_tested_constant
-from regraft.splitting.specialising.host_lists import has_definite_length
+from regraft.splitting.specialising.host_lists import has_definite_length, is_ragged
 from regraft.splitting.specialising.path_joins import merge_paths
-from regraft.splitting.specialising.stand_ins import is_stand_in, test_stand_in
+from regraft.splitting.specialising.stand_ins import is_stand_in, read_sequence, test_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
 # the conditions of the two sides of a branch, as a report shows them
@@ -136,6 +136,7 @@ def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostVal
 
     Raises Unsplittable for tensors of several values, and objects whose class defines its truth.
     """
+    value = read_sequence(state, value.code, value)
     if is_stand_in(state, value.example):
         return state.static(test_stand_in(state, value.code, value.example))
     if isinstance(value, TensorValue):
@@ -152,7 +153,8 @@ def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostVal
         return state.static(
             bool(value.fields) if is_tuple else test_stand_in(state, value.code, value.example)
         )
-    if has_definite_length(state, value):
+    is_known_set = type(value.example) is set and not is_ragged(state, value.example)
+    if has_definite_length(state, value) or is_known_set:
         return state.static(bool(value.example))
     assert isinstance(value, (StaticValue, HostValue))
     truths = {bool(constant) for constant in possible_constants(value) or TRUTHS}

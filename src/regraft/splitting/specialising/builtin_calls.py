@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import TRUTHS, possible_constants
 from regraft.splitting.program.residual_expressions import holds_tensor, method_call, name
 from regraft.splitting.program.values import (
@@ -39,6 +40,7 @@ from regraft.splitting.specialising.elements import (
     take_elements,
 )
 from regraft.splitting.specialising.host_lists import has_definite_length
+from regraft.splitting.specialising.host_sets import is_closed, is_host_set, make_set
 from regraft.splitting.specialising.indexing import MODULE_CONTAINERS
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.sums_and_extremes import (
@@ -70,6 +72,7 @@ PURE_BUILTINS = frozenset(
         "tuple",
         "dict",
         "reversed",
+        "set",
         "slice",
         "sorted",
         "isinstance",
@@ -146,6 +149,8 @@ def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Return the value of len(): a constant for a list of known length, the first size for a
     tensor; None for other operands, with which the host runs the function."""
     operand = call.operands[0]
+    if is_host_set(operand) and is_closed(state, operand):
+        return state.static(len(operand.example))
     if has_definite_length(state, operand) or (isinstance(operand, HostValue) and operand.fields):
         return state.static(len(operand.example))
     tensors = call.tensors
@@ -164,6 +169,21 @@ def collect_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
     if call.function_name == "list":
         return make_list(state, call.node, elements)
     return make_tuple(state, elements)
+
+
+def collect_set(state: Specialisation, call: BuiltinCall) -> Value | None:
+    """Return the value of set(): a set of the host; None for a constant where the function changes
+    no set."""
+    may_change = getattr(call.node, "changes", False) or not call.operands
+    if are_static(call.operands) and not may_change:
+        return None
+    codes = [
+        literal(list(operand.example)) or operand.code
+        if isinstance(operand, StaticValue)
+        else operand.code
+        for operand in call.operands
+    ]
+    return make_set(state, call.node, ast.Call(name("set"), codes, []), call.operands)
 
 
 def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
@@ -238,8 +258,11 @@ def inspect_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 def read_tensor(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Return the value of int(), float() or bool() of a tensor: a constant if no input decides the
-    tensor, else a number that the host reads by `item()`. None for other operands."""
+    tensor, else a number that the host reads by `item()`; bool() of a list of known length. None
+    for other operands."""
     tensors = call.tensors
+    if call.function is bool and call.operands and has_definite_length(state, call.operands[0]):
+        return state.static(bool(call.operands[0].example))
     if not tensors or len(call.operands) != 1:
         return None
     if is_constant_tensor(state, tensors[0]):
@@ -266,6 +289,7 @@ BUILTINS: dict[str, Callable[[Specialisation, BuiltinCall], Value | None]] = {
     "min": find_extreme,
     "reversed": reverse_list,
     "round": call_on_elements,
+    "set": collect_set,
     "sum": reduce_sequence,
     "tuple": collect_elements,
     "type": test_type,

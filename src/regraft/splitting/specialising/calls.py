@@ -38,6 +38,7 @@ from regraft.splitting.specialising.attributes import read_attribute
 from regraft.splitting.specialising.builtin_calls import call_builtin, call_math
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.either_values import require_tensor
+from regraft.splitting.specialising.generators import is_generator, read_at_once
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.inplace import find_aliases, replace_aliases
 from regraft.splitting.specialising.lasting_effects import changes_outside
@@ -59,9 +60,11 @@ from regraft.splitting.specialising.record_fields import (
     make_record,
     replace_fields,
 )
+from regraft.splitting.specialising.sorting import call_with_key
 from regraft.splitting.specialising.stand_ins import (
     can_construct,
     holds_local_function,
+    read_sequence,
 )
 from regraft.splitting.specialising.state import LocalFunction, Specialisation
 from regraft.splitting.specialising.sums_and_extremes import find_extreme_position
@@ -79,6 +82,22 @@ from regraft.splitting.specialising.tensor_calls import (
     run_constant_call,
 )
 
+# built-in functions that read the elements of a sequence
+ITERATING_BUILTINS: tuple[Any, ...] = (
+    all,
+    any,
+    bool,
+    enumerate,
+    list,
+    max,
+    min,
+    reversed,
+    set,
+    sorted,
+    sum,
+    tuple,
+    zip,
+)
 # functions whose result the type of a tensor decides, not its values
 TYPE_TESTS = (torch.is_tensor, torch.is_floating_point, torch.is_complex)
 
@@ -129,6 +148,16 @@ class Call:
             self.args and isinstance(self.args[0].example, list) and not is_display(self.args[0])
         )
 
+    @property
+    def takes_host_container(self) -> bool:
+        """Return whether an argument is a list, tuple or dictionary that the host holds."""
+        return any(
+            isinstance(operand, HostValue)
+            and isinstance(operand.example, (list, tuple, dict))
+            and not is_display(operand)
+            for operand in self.operands
+        )
+
     @functools.cached_property
     def code(self) -> ast.Call:
         """Return the residual expression of the call."""
@@ -143,6 +172,7 @@ def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
     """Return the value of a call: of a method of a record, of a method of a tensor or of a value of
     the host (`call_method`), or of a function or method that is known now (`call_function`).
     Reading methods of a static tensor are evaluated at once."""
+    node = read_at_once(state, node)
     if not isinstance(node.func, ast.Attribute):
         return call_function(state, node, state.evaluate(node.func))
     base = require_tensor(state, node, state.evaluate(node.func.value), "AttributeError")
@@ -183,7 +213,10 @@ def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value
     if is_message(callee.example):
         return leave_out_message(state, node)
     args, keywords = evaluate_arguments(state, node, either=True)
-    operands, function = [*args, *keywords.values()], callee.example
+    function = callee.example
+    if any(function is builtin for builtin in ITERATING_BUILTINS):
+        args = [read_sequence(state, node, argument) for argument in args]
+    operands = [*args, *keywords.values()]
     has_either = has_kind(operands, EitherValue)
     if has_either and not takes_either(function):
         for operand in operands:
@@ -225,6 +258,8 @@ def call_python_builtin(state: Specialisation, call: Call) -> Value | None:
         return None
     if call.function in (callable, isinstance) and are_static(call.operands):
         return state.static(call.function(*(operand.example for operand in call.args)))
+    if call.function in (max, min, sorted) and "key" in call.keywords:
+        return call_with_key(state, call.node, call.function, call.args, call.keywords)
     if call.holds_local:
         raise state.refuse(
             call.node,
@@ -306,13 +341,14 @@ def call_module(state: Specialisation, call: Call) -> Value | None:
     module = call.function
     if not isinstance(module, torch.nn.Module):
         return None
-    check_scalars(state, call.node, call.operands)
     has_to_follow = (
         call.holds_local
         or call.has_mutable_record
+        or (call.takes_host_container and not is_torch(module))
         or module_decides(state, call.node, module, call.code, call.operands)
     )
     if not has_to_follow:
+        check_scalars(state, call.node, call.operands)
         try:
             return run_operation(state, call.node, call.code, call.operands)
         except ReadInside:  # such as AdaptiveLogSoftmaxWithLoss
@@ -341,6 +377,20 @@ def find_forward(
             " method of a module",
         )
     return forward.__func__, owner
+
+
+def call_mode_change(state: Specialisation, call: Call) -> Value | None:
+    """Return the module for `module.eval()` or `module.train(False)` of one in evaluation mode,
+    which changes nothing; None for another function. Raises Unsplittable for other modes."""
+    method = getattr(call.function, "__func__", None)
+    if method not in (torch.nn.Module.eval, torch.nn.Module.train):
+        return None
+    module = call.function.__self__
+    mode = [operand.example for operand in call.operands]
+    is_off = method is torch.nn.Module.eval or (are_static(call.operands) and mode == [False])
+    if not is_off or any(part.training for part in module.modules()):
+        raise state.refuse(call.node, "training mode is not supported; split in evaluation mode")
+    return state.static(module)
 
 
 def call_type_test(state: Specialisation, call: Call) -> Value | None:
@@ -431,6 +481,12 @@ def follow_function(state: Specialisation, call: Call) -> Value | None:
     class: as one operation if it can be, else followed; None for any other callee, such as a method
     of an object from outside."""
     function = call.function
+    if is_generator(state, getattr(function, "__func__", function)):
+        raise state.refuse(
+            call.node,
+            "a generator is supported where a loop, a comprehension, list, sum or the like uses it"
+            " up at once: make a list of it",
+        )
     is_method = inspect.ismethod(function) and isinstance(
         function.__self__, (torch.nn.Module, type)
     )
@@ -465,6 +521,7 @@ CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (
     call_python_builtin,
     call_on_host_list,
     call_record_class,
+    call_mode_change,
     call_in_place,
     call_module,
     call_type_test,
@@ -494,13 +551,13 @@ def make_local_function(
 
     definition: its statements; `node`: the lambda or function itself.
     """
-    unsupported_types = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global)
+    unsupported_types = (ast.Await, ast.Global)
     if definition.decorator_list or any(
         isinstance(inner_node, unsupported_types) for inner_node in body_nodes(definition)
     ):
         raise state.refuse(
             node,
-            "decorators, generators and global in an inner function are not supported",
+            "decorators and global in an inner function are not supported",
         )
     defaults = [state.evaluate(default) for default in node.args.defaults]
     keyword_defaults = [

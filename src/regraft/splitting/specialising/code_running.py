@@ -82,7 +82,7 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedVa
     state.operations += observation.operations
     state.values_decide_sizes = state.values_decide_sizes or bool(observation.shapes)
     twin = NO_TWIN
-    if is_resized or isinstance(observation.result, (list, dict)):
+    if is_resized or isinstance(observation.result, (list, dict, set)):
         limit = OPERATION_FACTOR * (observation.operations + 10)
         twin = run_in_world(state, node, code, observation.shapes, limit).result
     if isinstance(observation.result, list):

@@ -6,7 +6,6 @@ import ast
 import copy
 
 from regraft.splitting.program.control_flow import mark_uses
-from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual_expressions import is_static_object, name
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -107,19 +106,6 @@ def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value
         total = ast.BinOp(total, ast.Add(), part)
     mark_uses(total)
     return state.evaluate(ast.fix_missing_locations(ast.copy_location(total, node)))
-
-
-def evaluate_set(state: Specialisation, node: ast.Set) -> Value:
-    """Evaluate `{a, b}` of constants, which nothing may change; raise Unsplittable for other
-    elements."""
-    elements = [state.evaluate(element) for element in node.elts]
-    if not all(
-        isinstance(element, StaticValue) and literal(element.example) is not None
-        for element in elements
-    ):
-        raise state.refuse(node, "a set of anything but constants is not supported")
-    code = ast.Set([element.code for element in elements])
-    return StaticValue({element.example for element in elements}, code)
 
 
 def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:

@@ -209,9 +209,41 @@ def convert_to_bool(state: Specialisation, value: Value) -> Value:
     return HostValue(bool(value.example), code, bool(value.second_example), among=TRUTHS)
 
 
+def find_crop(node: ast.IfExp) -> tuple[ast.Subscript, ast.expr] | None:
+    """Return the slice `x[..., -n:]` and `n` of `x if x.size(d) <= n else x[..., -n:]`, where the
+    slice is of dimension `d`: a slice from before the start is all there is, so that it stands for
+    both sides. None for any other expression."""
+    match node:
+        case ast.IfExp(
+            ast.Compare(size, [ast.LtE()], [limit]),
+            ast.Name(key) as body,
+            ast.Subscript(ast.Name(other_key), index) as crop,
+        ) if key == other_key:
+            indices = index.elts if isinstance(index, ast.Tuple) else [index]
+            dim = len(indices) - 1
+            sizes = (f"{key}.size({dim})", f"{key}.shape[{dim}]")
+            bounds = [":"] * dim + [f"-{ast.unparse(limit)}:"]
+            is_crop = [ast.unparse(part) for part in indices] == bounds
+            if ast.unparse(size) in sizes and is_crop and body.id == key:
+                return crop, limit
+    return None
+
+
+def is_positive(state: Specialisation, node: ast.expr) -> bool:
+    """Return whether an expression, a name or attributes of one, is a known whole number above
+    0."""
+    if not all(isinstance(part, (ast.Name, ast.Attribute, ast.Load)) for part in ast.walk(node)):
+        return False
+    value = state.evaluate(node)
+    return isinstance(value, StaticValue) and type(value.example) is int and value.example > 0
+
+
 def evaluate_conditional(state: Specialisation, node: ast.IfExp) -> Value:
     """Return the value of `a if c else b`: that of the side that runs where the test is known now,
     else a new name, under which a branch stores the value of either side."""
+    cropped = find_crop(node)
+    if cropped is not None and is_positive(state, cropped[1]):
+        return state.evaluate(cropped[0])
     test = evaluate_truth(state, state.evaluate(node.test))
     if isinstance(test, StaticValue):
         return state.evaluate(node.body if test.example else node.orelse)

@@ -19,7 +19,6 @@ from regraft.splitting.specialising.calls import evaluate_call, evaluate_lambda
 from regraft.splitting.specialising.code_running import read_number, run_code
 from regraft.splitting.specialising.containers import (
     evaluate_list,
-    evaluate_set,
     evaluate_slice,
     evaluate_tuple,
     make_dictionary,
@@ -32,6 +31,10 @@ from regraft.splitting.specialising.decisions import (
     evaluate_generator,
     evaluate_list_comprehension,
     evaluate_named_expression,
+)
+from regraft.splitting.specialising.host_sets import (
+    evaluate_set_comprehension,
+    evaluate_set_display,
 )
 from regraft.splitting.specialising.indexing import evaluate_subscript
 from regraft.splitting.specialising.operators import evaluate_operator
@@ -151,7 +154,8 @@ EXPRESSIONS: dict[type[ast.expr], Handler] = {
     ast.ListComp: evaluate_list_comprehension,
     ast.Name: evaluate_name,
     ast.NamedExpr: evaluate_named_expression,
-    ast.Set: evaluate_set,
+    ast.Set: evaluate_set_display,
+    ast.SetComp: evaluate_set_comprehension,
     ast.Slice: evaluate_slice,
     ast.Subscript: evaluate_subscript,
     ast.Tuple: evaluate_tuple,

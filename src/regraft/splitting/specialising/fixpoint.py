@@ -34,7 +34,12 @@ from regraft.splitting.specialising.elements import (
 )
 from regraft.splitting.specialising.host_lists import is_ragged, note_ragged
 from regraft.splitting.specialising.object_unification import unify
-from regraft.splitting.specialising.path_joins import is_variable, join_partial, merge_paths
+from regraft.splitting.specialising.path_joins import (
+    is_variable,
+    join_partial,
+    merge_paths,
+    open_elements,
+)
 from regraft.splitting.specialising.stand_ins import forget_dead_objects
 from regraft.splitting.specialising.state import FollowedLoop, Specialisation
 
@@ -106,7 +111,7 @@ def follow_to_fixpoint(
     varying = list_assigned_names(state, node) - state.varying_names
     state.varying_names |= varying
     changes_before, may_repeat = state.in_place_changes, True
-    entered = state.not_entered
+    entered, opened = state.not_entered, state.opened_lists
     for _ in range(MAX_OPENINGS + 1):
         separate_tensors(state, varying)
         entry = dict(state.names)
@@ -121,7 +126,8 @@ def follow_to_fixpoint(
             forget_constants(state, node, new_varying)
             continue
         carry_over_names(state, node, header, ends or [(steps, after)])
-        if loses_value(state, entry) or has_new_ragged_list(state, entry):
+        has_opened, opened = state.opened_lists > opened, state.opened_lists
+        if has_opened or loses_value(state, entry) or has_new_ragged_list(state, entry):
             continue
         if may_repeat and (state.in_place_changes > changes_before or state.not_entered > entered):
             may_repeat = False
@@ -219,6 +225,8 @@ def carry_over(
     if has_part_names(key, value, state.names) and list(end.fields) == list(value.fields):
         return rebuild_value(state, key, value)
     carried = carry_over_type(state, node, key, value, end)
+    if carried is None and open_elements(state, [value, end]):
+        carried = carry_over_type(state, node, key, value, end)
     if carried is not None:
         return carried
     widened = (

@@ -97,6 +97,11 @@ def write_object(
     else has.
     """
     object_class = type(value.example)
+    original_class = getattr(object_class, "stands_for", None)
+    if original_class is not None:
+        raise state.refuse(
+            node, f"returns a {original_class.__name__}, which the host cannot make; return a list"
+        )
     has_identifiers = all(isinstance(key, str) and key.isidentifier() for key in field_values)
     # a mapping holds items, too
     is_made_of_fields = form_of(object_class) != "mapping" or isinstance(value, RecordValue)

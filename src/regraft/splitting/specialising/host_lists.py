@@ -17,7 +17,7 @@ NUMBER_FUNCTIONS = frozenset({"int", "round", "abs", "bool", "sum", "max", "min"
 
 def is_ragged(state: Specialisation, example: Any) -> bool:
     """Return whether `state` notes a list in `example`, or `example` itself, as ragged: its length
-    differs between the paths here."""
+    differs between the paths here; of a set, whether not all elements are known."""
     return any(id(inner_list) in state.ragged for inner_list in lists_in(example))
 
 
@@ -144,8 +144,9 @@ def note_partly_aliased(state: Specialisation, paths: list[Names]) -> None:
 
 
 def holds_list(example: Any) -> bool:
-    """Return whether `example` is a list or dictionary of the host, or a tuple that holds one."""
-    return isinstance(example, (list, dict)) or (
+    """Return whether `example` is a list, dictionary or set of the host, or a tuple that holds
+    one."""
+    return isinstance(example, (list, dict, set)) or (
         type(example) is tuple and any(map(holds_list, example))
     )
 

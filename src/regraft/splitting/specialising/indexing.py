@@ -32,6 +32,7 @@ from regraft.splitting.specialising.stand_ins import (
 )
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import (
+    bind_fresh,
     bind_number,
     index_container,
     take_missing_element,
@@ -199,6 +200,8 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
     """Append a host step that converts a list of numbers to an array under a new name; return it as
     a tensor of one dimension, of open size if the list's length is not known. Raises Unsplittable
     for numbers of several types."""
+    if not isinstance(numbers.code, ast.Name):
+        numbers = bind_fresh(state, numbers)
     kinds = {type(number) for number in numbers.example}
     if numbers.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
         raise state.refuse(

@@ -7,8 +7,10 @@ import inspect
 import textwrap
 from typing import Any
 
+from regraft.splitting.program import deque_class
 from regraft.splitting.program.control_flow import (
     WithoutLeavingElses,
+    assign_to,
     attach_following,
     mark_uses,
     move_exits_to_tails,
@@ -20,7 +22,12 @@ from regraft.splitting.specialising.closures import drop_ended_names
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.elements import get_element, make_tuple
 from regraft.splitting.specialising.lasting_effects import find_changed_container
-from regraft.splitting.specialising.local_functions import body_nodes, nonlocal_names, own_names
+from regraft.splitting.specialising.local_functions import (
+    body_nodes,
+    find_followed,
+    nonlocal_names,
+    own_names,
+)
 from regraft.splitting.specialising.stand_ins import (
     forget_dead_objects,
     holds_local_function,
@@ -48,14 +55,20 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
         state.frame.may_repeat = state.loop_depth > 0
         return prepare_definition(state, local_function.definition)
     try:
-        function = inspect.unwrap(function)
-        lines, start = inspect.getsourcelines(function)
+        function = find_followed(function)
+        lines, start = inspect.getsourcelines(getattr(function, "__code__", function))
         path = inspect.getsourcefile(function) or "<unknown>"
     except (OSError, TypeError) as problem:
         raise state.refuse(ast.Pass(), f"{function!r} has no source that can be read") from problem
     tree = ast.parse(textwrap.dedent("".join(lines)))
     ast.increment_lineno(tree, start - 1)
     definition = tree.body[0]
+    if path == deque_class.__file__:  # an error names the line that uses the deque
+        path = state.frame.path
+        for part in ast.walk(definition):
+            if hasattr(part, "lineno"):
+                line = state.frame.line
+                vars(part).update(lineno=line, end_lineno=line, col_offset=0, end_col_offset=0)
     state.frame = Frame(path, dict(function.__globals__), prefix)
     if function.__closure__:
         cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
@@ -105,6 +118,9 @@ def inline(
     returned = state.unused_name("loop_returned")
     statements = without_try_returns(definition.body, result, returned)
     statements = without_loop_returns(statements, result, returned)
+    if all(returns_none(part) for part in body_nodes(definition)):
+        # else there is no value where no return in a loop was taken
+        statements = [assign_to(definition, result, ast.Constant(None)), *statements]
     body = move_exits_to_tails(
         [*statements, ast.copy_location(ast.Return(None), definition)], ast.Return
     )
@@ -136,6 +152,13 @@ def inline(
     return value
 
 
+def returns_none(node: ast.AST) -> bool:
+    """Return whether a node is no return of a value."""
+    if not isinstance(node, ast.Return) or node.value is None:
+        return True
+    return isinstance(node.value, ast.Constant) and node.value.value is None
+
+
 def bind_arguments(
     state: Specialisation,
     node: ast.AST,
@@ -152,11 +175,12 @@ def bind_arguments(
         if owner is not None
         else args
     )
+    signature = inspect.signature(find_followed(function), follow_wrapped=False)
     try:
-        bound = inspect.signature(function).bind(*positional, **keywords)
+        bound = signature.bind(*positional, **keywords)
     except TypeError as problem:
         raise state.refuse(node, str(problem)) from problem
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in signature.parameters.values():
         value = bound.arguments.get(parameter.name)
         if parameter.kind is parameter.VAR_POSITIONAL:
             value = make_tuple(state, [state.bind_if_tensor(element) for element in value or ()])

@@ -14,7 +14,11 @@ from regraft.splitting.program.statements import StoreItem, read_names
 from regraft.splitting.program.values import EitherValue, HostValue, RecordValue, TensorValue, Value
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.elements import has_part_names
-from regraft.splitting.specialising.host_lists import check_change, check_no_list_read
+from regraft.splitting.specialising.host_lists import (
+    check_change,
+    check_no_list_read,
+    note_ragged,
+)
 from regraft.splitting.specialising.indexing import convert_lists
 from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
@@ -89,6 +93,43 @@ def put_in_list(
             ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []),
         )
     state.steps.append(HostStep(StoreItem(base.code, index.code, code)))
+
+
+def delete_slice(state: Specialisation, target: ast.Subscript, base: Value) -> None:
+    """Append the host's step `del list[a:b]`, written `list[a:b] = []`; the list of the example
+    changes, too, but keeps its last element where its length is not known, to show the type of the
+    elements. Raises Unsplittable for a step, and a list that something else may see change."""
+    assert isinstance(target.slice, ast.Slice)
+    if target.slice.step is not None:
+        raise state.refuse(target, "del of a slice with a step is not supported")
+    bounds = state.evaluate(target.slice)
+    check_no_list_read(state, target)
+    check_change(state, target, base.example)
+    if isinstance(bounds, HostValue):
+        note_ragged(state, base.example, [None])
+    store_slice(state, target, base, bounds.code, ast.List([], ast.Load()))
+
+
+def store_slice(
+    state: Specialisation, node: ast.AST, base: Value, bounds: ast.expr, code: ast.expr
+) -> None:
+    """Append the host's step `base[bounds] = code` of a list, and change the list of the example in
+    both worlds, where it keeps its last element if its length is not known."""
+    examples = [base.example, base.second_example]
+    last_elements = [example[-1:] for example in examples]
+    assert isinstance(bounds, ast.Slice)
+    limits = [bound or ast.Constant(None) for bound in (bounds.lower, bounds.upper)]
+    index = ast.Call(ast.Name("slice", ast.Load()), limits, [])
+    run_code(
+        state,
+        node,
+        ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index, code], []),
+    )
+    if id(base.example) in state.ragged:
+        for example, last_element in zip(examples, last_elements, strict=True):
+            if not example:
+                example[:] = last_element
+    state.steps.append(HostStep(StoreItem(base.code, bounds, code)))
 
 
 def change_in_place(state: Specialisation, node: ast.Call) -> bool:

@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import Any
 
 from regraft.splitting.program.residual_expressions import MUTATORS
-from regraft.splitting.specialising.local_functions import own_names
+from regraft.splitting.specialising.local_functions import find_followed, own_names
 
 
 def changes_outside(function: Any) -> bool:
     """Return whether a Python function's own statements change what outlives its call; its callees
     are left out. False for what is not written in Python or has no source."""
-    function = inspect.unwrap(getattr(function, "__func__", function))
+    function = find_followed(getattr(function, "__func__", function))
     return inspect.isfunction(function) and _statements_change_outside(function)
 
 
@@ -31,12 +31,12 @@ def _statements_change_outside(function: Any) -> bool:
     False for a function without source, and for a lambda or coroutine function.
     """
     try:
-        definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        definition = ast.parse(textwrap.dedent(inspect.getsource(function.__code__))).body[0]
     except (OSError, TypeError, SyntaxError):
         return False
     if not isinstance(definition, ast.FunctionDef):
         return False
-    parameters = inspect.signature(function).parameters
+    parameters = inspect.signature(function, follow_wrapped=False).parameters
     arguments = {
         key
         for key, parameter in parameters.items()

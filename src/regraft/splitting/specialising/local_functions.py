@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import ast
 import copy
+import os
+import site
 from typing import Any
+
+import torch
 
 from regraft.splitting.specialising.state import NotRun
 
@@ -68,6 +72,26 @@ def make_stand_in_function(
     if isinstance(node, ast.Lambda):
         function.__name__ = function.__qualname__ = "<lambda>"
     return function
+
+
+def find_followed(function: Any) -> Any:
+    """Return the function that is followed in the place of a decorated one: the one inside of
+    decorators that change no result, such as `torch.no_grad()`, and of those of installed packages;
+    a wrapper in the user's own code is followed itself."""
+    while hasattr(function, "__wrapped__") and is_passed_over(function):
+        function = function.__wrapped__
+    return function
+
+
+def is_passed_over(wrapper: Any) -> bool:
+    """Return whether a wrapper stands in an installed package."""
+    code = getattr(wrapper, "__code__", None)
+    installed = (
+        *site.getsitepackages(),
+        os.path.dirname(os.__file__),
+        os.path.dirname(torch.__file__),
+    )
+    return code is None or code.co_filename.startswith(installed)
 
 
 def own_names(definition: ast.FunctionDef) -> set[str]:

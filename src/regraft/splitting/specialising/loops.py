@@ -16,7 +16,16 @@ from regraft.splitting.program.control_flow import (
     single_iteration_body,
     without_else,
 )
-from regraft.splitting.program.residual import HostStep, Loop, leaves_block
+from regraft.splitting.program.literals import literal
+from regraft.splitting.program.residual import (
+    Branch,
+    HostStep,
+    Loop,
+    Step,
+    TensorStep,
+    all_steps,
+    leaves_block,
+)
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import Break, Continue, raise_message, read_names
 from regraft.splitting.program.type_patterns import same_type
@@ -38,7 +47,13 @@ from regraft.splitting.specialising.fixpoint import (
     forget_constants,
     list_assigned_names,
 )
+from regraft.splitting.specialising.generators import (
+    count_elements,
+    execute_for_generator,
+    find_generator,
+)
 from regraft.splitting.specialising.path_joins import merge_paths
+from regraft.splitting.specialising.stand_ins import read_sequence
 from regraft.splitting.specialising.state import FollowedLoop, Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
 
@@ -52,7 +67,10 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     An unrolled loop with an early exit becomes a loop that runs once. What follows a loop that
     returns leave (`attach_following`) runs at its end.
     """
-    iterable = state.evaluate(node.iter)
+    if follow_generator(state, node):
+        return
+    iterable = read_sequence(state, node, state.evaluate(node.iter))
+    iterable = keep_rolled(state, node, iterable)
     elements = list_elements(state, node, iterable)
     if elements is None:
         follow_host_loop(state, node, iterable)
@@ -88,6 +106,8 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
         state.execute_block([*node.orelse, *getattr(node, "following", ())])
     state.loops = outer_loops
     steps, state.steps = state.steps, outer_steps
+    if isinstance(iterable.example, range):
+        note_unrolled(state, node, steps)
     if not exits:
         state.steps.extend(steps)
         return
@@ -98,6 +118,43 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     else:
         merge_paths(state, exits, drop_leaving=False)
     state.steps.append(Loop(steps))
+
+
+def follow_generator(state: Specialisation, node: ast.For) -> bool:
+    """Specialise a loop over a generator, or `zip` or `enumerate` of one, and return True; return
+    False for any other loop."""
+    generator = find_generator(state, node.iter)
+    if generator is not None:
+        execute_for_generator(state, node, generator)
+        return True
+    statements = count_elements(state, node)
+    state.execute_block(statements or [])
+    return statements is not None
+
+
+def keep_rolled(state: Specialisation, node: ast.For, iterable: Value) -> Value:
+    """Return what a loop runs over; a known range as a value of the host where the loop is among
+    `state.rolled`, so that it is not unrolled."""
+    numbers = iterable.example
+    place = state.frame.path, node.lineno
+    if place not in state.rolled or not isinstance(numbers, range) or len(numbers) < 2:
+        return iterable
+    bounds: list[ast.expr] = [
+        literal(bound) or ast.Constant(bound)
+        for bound in (numbers.start, numbers.stop, numbers.step)
+    ]
+    return HostValue(numbers, ast.Call(name("range"), bounds, []))
+
+
+def note_unrolled(state: Specialisation, node: ast.For, steps: list[Step]) -> None:
+    """Note in `state.unrolled` that these steps, of an unrolled loop over a range, stand in the
+    loop, if there is a decision among them."""
+    body_steps = [*all_steps(steps)]
+    places = {(step.path, step.line) for step in body_steps if isinstance(step, Branch)}
+    if places:
+        places |= {step.place for step in body_steps if isinstance(step, TensorStep)}
+    for place in places:
+        state.unrolled.setdefault(place, set()).add((state.frame.path, node.lineno))
 
 
 def execute_while(state: Specialisation, node: ast.While) -> None:

@@ -40,6 +40,9 @@ from regraft.splitting.specialising.host_lists import (
     is_ragged,
     note_ragged,
 )
+from regraft.splitting.specialising.host_sets import call_set_method
+from regraft.splitting.specialising.sorting import sort_list
+from regraft.splitting.specialising.stand_ins import read_sequence
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.tensor_calls import (
     COMPARISONS,
@@ -116,7 +119,7 @@ def evaluate_arguments(
 def evaluate_starred_argument(state: Specialisation, arg: ast.Starred) -> list[Value]:
     """Return the elements of an argument such as `*rows`; raise Unsplittable if their number is not
     known."""
-    sequence = state.evaluate(arg.value)
+    sequence = read_sequence(state, arg, state.evaluate(arg.value))
     if isinstance(sequence, StaticValue) and isinstance(sequence.example, (tuple, list)):
         return [state.static(element) for element in sequence.example]
     if isinstance(sequence.code, ast.Tuple):
@@ -174,6 +177,10 @@ def call_method(state: Specialisation, node: ast.Call, base: Value, method_name:
         state.require_single_kind(node, operand)
     if isinstance(base, TensorValue):
         return call_tensor_method(state, call)
+    if type(base.example) is set and not call.keywords:
+        return call_set_method(state, node, base, method_name, call.args)
+    if type(base.example) is list and method_name == "sort" and "key" in call.keywords:
+        return sort_list(state, node, base, call.keywords)
     return call_host_method(state, call)
 
 
@@ -278,6 +285,8 @@ def sort_options(state: Specialisation, call: MethodCall) -> list[ast.keyword]:
 def note_extension(state: Specialisation, base: Value, extension: Value) -> None:
     """Note the list `base` as ragged (of unknown length) if `extend` adds an unknown number of
     elements: from a list of unknown length, or from what is no list and not known one by one."""
+    if isinstance(extension, StaticValue) and isinstance(extension.example, (list, tuple)):
+        return
     if not (isinstance(extension.example, list) or extension.fields):
         note_ragged(state, base.example, [None])
         return

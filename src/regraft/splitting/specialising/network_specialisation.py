@@ -4,6 +4,7 @@ inlined."""
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Collection
 from typing import Any
 
@@ -18,6 +19,7 @@ from regraft.splitting.program.values import NO_TWIN, StaticValue, TensorValue
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.expressions import evaluate_by_type
 from regraft.splitting.specialising.inlining import bind_arguments, bind_owner, enter_function
+from regraft.splitting.specialising.local_functions import find_followed
 from regraft.splitting.specialising.method_calls import evaluate_arguments
 from regraft.splitting.specialising.object_changes import mark_caller_containers
 from regraft.splitting.specialising.state import Specialisation
@@ -45,7 +47,7 @@ def specialise_network(
     """
     state.scratch, state.allows_partial = scratch, partial
     call = calls[0]
-    definition = enter_function(state, type(state.model).forward, "")
+    definition = enter_forward(state, type(state.model).forward)
     # they may hide what Python has built in, such as `input`
     state.variables = state.frame.own_names
     if "numpy" in state.variables:
@@ -70,6 +72,33 @@ def specialise_network(
     if not leaves_block(state.steps):
         state.steps.append(HostStep(Return(ast.Constant(None))))
     return state.steps
+
+
+def enter_forward(state: Specialisation, forward: Any) -> ast.FunctionDef:
+    """Make a network's forward the function that is specialised, and return its definition; of one
+    with a decorator of the user's own, a function with the parameters of forward that calls the
+    decorated one. Raises Unsplittable for such a forward with `*` or `**`."""
+    followed = find_followed(forward)
+    if not hasattr(followed, "__wrapped__"):
+        return enter_function(state, forward, "")
+    definition = enter_function(state, inspect.unwrap(forward), "")
+    if definition.args.vararg or definition.args.kwarg:
+        raise state.refuse(definition, "a decorated forward with * or ** is not supported")
+    alias = state.unused_name("decorated")
+    state.frame.own_names.discard(alias)
+    state.frame.scope[alias] = followed
+    positional = [*definition.args.posonlyargs, *definition.args.args]
+    call = ast.Call(
+        ast.Name(alias, ast.Load()),
+        [ast.Name(parameter.arg, ast.Load()) for parameter in positional],
+        [
+            ast.keyword(parameter.arg, ast.Name(parameter.arg, ast.Load()))
+            for parameter in definition.args.kwonlyargs
+        ],
+    )
+    statement = ast.copy_location(ast.Return(call), definition)
+    definition.body = [ast.fix_missing_locations(statement)]
+    return definition
 
 
 def enter_wrapped(state: Specialisation, definition: ast.FunctionDef) -> ast.FunctionDef:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType
@@ -11,6 +13,7 @@ from typing import Any
 
 import torch
 
+from regraft.splitting.program.deque_class import Deque
 from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.values import StaticValue, Value, are_static
 from regraft.splitting.specialising.dictionaries import update_dictionary
@@ -20,7 +23,11 @@ from regraft.splitting.specialising.object_changes import (
     set_attribute,
     store_scratch,
 )
-from regraft.splitting.specialising.object_methods import call_object_method, read_object_attribute
+from regraft.splitting.specialising.object_methods import (
+    call_object_method,
+    construct_object,
+    read_object_attribute,
+)
 from regraft.splitting.specialising.record_fields import call_builtin_on_record, replace_fields
 from regraft.splitting.specialising.stand_ins import (
     BOUND_TYPES,
@@ -29,6 +36,7 @@ from regraft.splitting.specialising.stand_ins import (
     is_dict_stand_in,
     is_stand_in,
     make_object,
+    read_sequence,
 )
 from regraft.splitting.specialising.state import Specialisation
 
@@ -126,6 +134,19 @@ def make_new_dictionary(state: Specialisation, call: ObjectCall) -> Value | None
     return new_dictionary
 
 
+def make_deque(state: Specialisation, call: ObjectCall) -> Value:
+    """Return the object that stands for a new `collections.deque`."""
+    args = [read_sequence(state, call.node, argument) for argument in call.args]
+    return construct_object(state, call.node, Deque, args, call.keywords)
+
+
+def make_item_getter(state: Specialisation, call: ObjectCall) -> Value | None:
+    """Return the function that `operator.itemgetter` of constants gives; None for others."""
+    if not are_static(call.args):
+        return None
+    return state.static(operator.itemgetter(*(argument.example for argument in call.args)))
+
+
 def replace_dataclass(state: Specialisation, call: ObjectCall) -> Value | None:
     """Return the new object of dataclasses.replace(), which raises Unsplittable for an object that
     forward did not make; None for a namedtuple."""
@@ -158,7 +179,12 @@ def read_module_attribute(state: Specialisation, call: ObjectCall) -> Value | No
 
 def call_on_class(state: Specialisation, call: ObjectCall) -> Value:
     """Return the value of `isinstance`, `type` or `callable` of an object that forward makes, whose
-    stand-in is an instance of its class."""
+    stand-in is an instance of its class, or of one that stands for its class."""
+    original_class = getattr(type(call.first), "stands_for", None)
+    if original_class is not None:
+        return state.static(
+            call.function(original_class(), *(argument.example for argument in call.args[1:]))
+        )
     return state.static(call.function(*(argument.example for argument in call.args)))
 
 
@@ -209,7 +235,9 @@ def set_object_attribute(state: Specialisation, call: ObjectCall) -> Value:
 
 FUNCTIONS: dict[Any, Handler] = {
     super: call_super,
+    collections.deque: make_deque,
     dict: make_new_dictionary,
+    operator.itemgetter: make_item_getter,
     dataclasses.replace: replace_dataclass,
     setattr: set_module_attribute,
     getattr: read_module_attribute,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,12 +34,19 @@ from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.either_values import require_tensors, test_for_none
 from regraft.splitting.specialising.elements import list_element_codes
+from regraft.splitting.specialising.host_sets import (
+    check_members,
+    is_closed,
+    is_host_set,
+    make_set,
+    write_members,
+)
+from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.record_fields import operate_on_records
 from regraft.splitting.specialising.stand_ins import (
     get_places,
     is_dict_stand_in,
     is_stand_in,
-    test_stand_in,
 )
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_number
@@ -52,6 +60,7 @@ MASK_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 }
 
 
+SET_TYPES = (set, frozenset)
 MAX_LIST_LENGTH = 4096  # most repetitions of a list display that are written down
 
 
@@ -188,12 +197,53 @@ def find_key(state: Specialisation, operation: Operation) -> Value | None:
     return state.static(is_contained == (operation.operator_type is ast.In))
 
 
+def find_in_container(state: Specialisation, operation: Operation) -> Value | None:
+    """Return the value of `in` or `not in` of an object that forward makes whose class has
+    `__contains__`, and of a set of which all is known; None for other operands. Raises
+    Unsplittable for a tensor in a set."""
+    node, (key, container) = operation.node, operation.operands
+    sign = operation.operator_type is ast.In
+    is_known = isinstance(container, StaticValue) and isinstance(container.example, SET_TYPES)
+    if is_known and isinstance(key, HostValue):
+        code = ast.Compare(key.code, [operation.node.ops[0]], [write_members(state, container)])  # type: ignore[union-attr]
+        return replace(convert_to_host(run_code(state, node, code)), among=TRUTHS)
+    if is_host_set(container):
+        check_members(state, node, [key])
+        if not (is_closed(state, container) and isinstance(key, StaticValue)):
+            return None
+        return state.static((key.example in container.example) == sign)
+    method = getattr(container.example, "__contains__", None)
+    if not is_stand_in(state, container.example) or not inspect.ismethod(method):
+        return None
+    value = evaluate_truth(state, call_object_method(state, node, method, [key], {}))
+    return value if sign else negate(state, value)
+
+
+def negate(state: Specialisation, truth: StaticValue | HostValue) -> Value:
+    """Return `not truth`."""
+    if isinstance(truth, StaticValue):
+        return state.static(not truth.example)
+    code = ast.UnaryOp(ast.Not(), truth.code)
+    return HostValue(not truth.example, code, not truth.second_example, among=TRUTHS)
+
+
+def combine_sets(state: Specialisation, operation: Operation) -> Value | None:
+    """Return the union, intersection or difference of two sets, one of which the host holds, as a
+    new one; None for other operands."""
+    if not any(map(is_host_set, operation.operands)):
+        return None
+    node = copy.copy(operation.node)
+    assert isinstance(node, ast.BinOp)
+    node.left, node.right = (write_members(state, operand) for operand in operation.operands)
+    return make_set(state, node, node, operation.operands)
+
+
 def negate_stand_in(state: Specialisation, operation: Operation) -> Value | None:
     """Return the value of `not` of an object that forward makes; None for another operand."""
     example = operation.operands[0].example
     if not is_stand_in(state, example):
         return None
-    return state.static(not test_stand_in(state, operation.node, example))
+    return negate(state, evaluate_truth(state, operation.operands[0]))
 
 
 def add_tuples(state: Specialisation, operation: Operation) -> Value | None:
@@ -282,12 +332,13 @@ SPECIAL_CASES: dict[
 ] = {
     ast.Is: (compare_identity,),
     ast.IsNot: (compare_identity,),
-    ast.In: (find_key,),
-    ast.NotIn: (find_key,),
+    ast.In: (find_key, find_in_container),
+    ast.NotIn: (find_key, find_in_container),
     ast.Not: (negate_stand_in,),
     ast.Add: (add_tuples, add_lists, combine_mask),
     ast.Mult: (repeat_list, combine_mask),
-    ast.BitOr: (combine_mask,),
-    ast.BitAnd: (combine_mask,),
+    ast.BitOr: (combine_sets, combine_mask),
+    ast.BitAnd: (combine_sets, combine_mask),
+    ast.Sub: (combine_sets,),
     ast.Pow: (check_power,),
 }

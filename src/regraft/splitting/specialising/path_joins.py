@@ -12,7 +12,11 @@ from regraft.splitting.program.possible_constants import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves_block
 from regraft.splitting.program.residual_expressions import is_static_literal, name
 from regraft.splitting.program.statements import Assign
-from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
+from regraft.splitting.program.type_patterns import (
+    open_differing_sizes,
+    open_list_sizes,
+    same_type,
+)
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -144,9 +148,19 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
     has_tensor = bool(kinds & {TensorValue, EitherValue})
     if (has_tensor and kinds <= {TensorValue, EitherValue, StaticValue}) or mixes_none(values):
         return join_either(state, key, path_values)
-    if fit_host_variable(values):
+    if fit_host_variable(values) or open_elements(state, values):
         return join_in_host(state, key, path_values)
     return LostValue(name(key))
+
+
+def open_elements(state: Specialisation, values: list[Value]) -> bool:
+    """Open the sizes in which elements of lists differ (`open_list_sizes`), and count that in
+    `state.opened_lists`; return whether one variable can hold each of the lists then."""
+    if not open_list_sizes(values) or not fit_host_variable(values):
+        return False
+    state.opened_lists += 1
+    state.values_decide_sizes = True
+    return True
 
 
 def share_value(values: list[Value]) -> bool:
@@ -161,9 +175,10 @@ def share_value(values: list[Value]) -> bool:
 
 
 def find_longest(values: list[Value]) -> Value:
-    """Return the value with the longest list; the first where there are no lists."""
+    """Return the value with the longest list or set; the first where there are none."""
     return max(
-        values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0
+        values,
+        key=lambda value: len(value.example) if isinstance(value.example, (list, set)) else 0,
     )
 
 

@@ -21,6 +21,7 @@ from types import (
 )
 from typing import Any
 
+from regraft.splitting.program.deque_class import Deque
 from regraft.splitting.program.record_classes import Mutable, is_namedtuple
 from regraft.splitting.program.values import Names, StaticValue, Value
 from regraft.splitting.specialising.state import Specialisation
@@ -196,6 +197,15 @@ def look_up_place(
     return state.require_single_type(
         node, place[1], state.names[get_place_name(state, stand_in, matches[0])]
     )
+
+
+def read_sequence(state: Specialisation, node: ast.AST, value: Value) -> Value:
+    """Return the list that holds the items of a deque that forward makes; any other value as it
+    is."""
+    if not is_stand_in(state, value.example) or type(value.example) is not Deque:
+        return value
+    items = look_up_place(state, node, value.example, ("attribute", "items"))
+    return items if items is not None else value
 
 
 def test_stand_in(state: Specialisation, node: ast.AST, stand_in: Any) -> bool:

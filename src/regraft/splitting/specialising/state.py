@@ -37,6 +37,7 @@ from regraft.splitting.program.values import (
 )
 
 T = TypeVar("T")
+Location = tuple[str, int]  # a file and a line
 
 
 class Frame:
@@ -162,6 +163,7 @@ class Specialisation:
         self.ragged: dict[int, list[Any]] = {}  # whose lengths differ between the paths here
         self.partly_aliased: dict[int, list[Any]] = {}  # that two names hold on some paths only
         self.caller_containers: dict[int, Any] = {}  # that belong to the arguments
+        self.opened_lists = 0  # times that sizes of elements of lists were opened
 
         # objects and functions that forward makes
         self.mutable: Collection[type] = ()  # dataclasses that are followed attribute by attribute
@@ -195,6 +197,10 @@ class Specialisation:
         self.joined_values: dict[tuple[int, ...], TensorValue] = {}
 
         # loops
+        # loops over ranges that are not unrolled, by file and line
+        self.rolled: frozenset[Location] = frozenset()
+        # by the places of decisions: the unrolled loops over ranges around them
+        self.unrolled: dict[Location, set[Location]] = {}
         self.loops: list[FollowedLoop] = []
         self.loop_depth = 0  # enclosing loops with an unknown number of iterations
         self.varying_names: set[str] = set()  # names that a loop of unknown length assigns
@@ -268,7 +274,7 @@ class Specialisation:
             self.changed_names = outer_changes | self.changed_names
 
     @property
-    def location(self) -> tuple[str, int]:
+    def location(self) -> Location:
         """Return the file and the line of the statement that is specialised."""
         return self.frame.path, self.frame.line
 

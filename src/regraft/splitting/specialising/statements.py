@@ -38,14 +38,21 @@ from regraft.splitting.program.values import (
     is_truth_of_operand,
 )
 from regraft.splitting.specialising.assignments import store
-from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
+from regraft.splitting.specialising.branches import (
+    LABELS,
+    decide,
+    evaluate_truth,
+    specialise_apart,
+)
 from regraft.splitting.specialising.calls import make_local_function
 from regraft.splitting.specialising.code_running import read_number
 from regraft.splitting.specialising.either_values import get_constant, write_constant_test
 from regraft.splitting.specialising.host_displays import write_display
+from regraft.splitting.specialising.host_sets import CHANGES
 from regraft.splitting.specialising.indexing import Choice
 from regraft.splitting.specialising.inplace import (
     change_in_place,
+    delete_slice,
     find_aliases,
     find_holder,
     replace_aliases,
@@ -203,6 +210,9 @@ def execute_delete(state: Specialisation, node: ast.Delete) -> None:
                 {},
             )
             continue
+        if base is not None and isinstance(target, ast.Subscript) and is_list_slice(target, base):
+            delete_slice(state, target, base)
+            continue
         if base is not None and isinstance(target, ast.Subscript) and is_list_element(target, base):
             pop = ast.Call(ast.Attribute(target.value, "pop", ast.Load()), [target.slice], [])
             state.evaluate(ast.fix_missing_locations(ast.copy_location(pop, node)))
@@ -211,6 +221,12 @@ def execute_delete(state: Specialisation, node: ast.Delete) -> None:
             raise state.refuse(node, "del of anything but a local name is not supported")
         del state.names[state.frame.prefix + target.id]
         state.deleted_names.add(state.frame.prefix + target.id)
+
+
+def is_list_slice(target: ast.Subscript, base: Value) -> bool:
+    """Return whether a target is a slice of a list of the host, `base`."""
+    is_list = isinstance(base, HostValue) and type(base.example) is list
+    return is_list and isinstance(target.slice, ast.Slice)
 
 
 def is_list_element(target: ast.Subscript, base: Value) -> bool:
@@ -249,6 +265,9 @@ def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None
             "an expression that changes something is the target of an augmented assignment",
         )
     key = find_holder(state, load, old_value)
+    if isinstance(old_value.example, set):
+        change_set(state, node, load)
+        return
     if isinstance(old_value.example, list) and isinstance(node.op, ast.Add):
         extend = ast.Call(ast.Attribute(load, "extend", ast.Load()), [node.value], [])
         state.evaluate(ast.fix_missing_locations(ast.copy_location(extend, node)))
@@ -271,6 +290,16 @@ def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None
             node, f"{text} is changed in place, and other names may hold it: write {text} = ..."
         )
     store(state, target, state.evaluate(binary_operation(node, load)))
+
+
+def change_set(state: Specialisation, node: ast.AugAssign, load: ast.expr) -> None:
+    """Specialise `s |= t`, `s &= t` or `s -= t` of a set as a call of its method; raise
+    Unsplittable for other operators."""
+    method_name = CHANGES.get(type(node.op))
+    if method_name is None:
+        raise state.refuse(node, "of the changes of a set |=, &= and -= are supported")
+    change = ast.Call(ast.Attribute(load, method_name, ast.Load()), [node.value], [])
+    state.evaluate(ast.fix_missing_locations(ast.copy_location(change, node)))
 
 
 def change_tensor(
@@ -387,7 +416,10 @@ def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
 
 
 def execute_if(state: Specialisation, node: ast.If) -> None:
-    """Specialise `if`: only the side that runs where the test is known, else both, as a branch."""
+    """Specialise `if`: only the side that runs where the test is known, else both, as a branch.
+
+    No input has to show the sides of one that is marked `unlabelled`.
+    """
     test = evaluate_truth(state, state.evaluate(node.test))
     if isinstance(test, StaticValue):
         state.execute_block(node.body if test.example else node.orelse)
@@ -398,6 +430,7 @@ def execute_if(state: Specialisation, node: ast.If) -> None:
         test,
         lambda: state.execute_block(node.body),
         lambda: state.execute_block(node.orelse),
+        ("", "") if getattr(node, "unlabelled", False) else LABELS,
     )
 
 
@@ -406,13 +439,25 @@ def execute_with(state: Specialisation, node: ast.With) -> None:
     Unsplittable for other context managers."""
     for item in node.items:
         manager = state.evaluate(item.context_expr)
+        if isinstance(manager.example, contextlib.suppress) and len(node.items) == 1:
+            execute_try(state, write_try(node))
+            return
         if not changes_no_result(manager.example) or item.optional_vars is not None:
             raise state.refuse(
                 node,
-                "with is supported for torch.no_grad and its like, torch.autocast(enabled=False)"
-                " and nullcontext() only",
+                "with is supported for torch.no_grad and its like, torch.autocast(enabled=False),"
+                " nullcontext() and suppress() only",
             )
     state.execute_block(node.body)
+
+
+def write_try(node: ast.With) -> ast.Try:
+    """Return `with suppress(A, B): body` as `try: body`, `except (A, B): pass`."""
+    manager = node.items[0].context_expr
+    kinds = manager.args if isinstance(manager, ast.Call) else []
+    handler = ast.ExceptHandler(ast.Tuple(list(kinds), ast.Load()), None, [ast.Pass()])
+    statement = ast.Try(node.body, [handler], [], [])
+    return ast.fix_missing_locations(ast.copy_location(statement, node))
 
 
 def changes_no_result(manager: Any) -> bool:

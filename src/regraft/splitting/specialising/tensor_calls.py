@@ -11,6 +11,7 @@ import torch
 from regraft.execution.nested import iterate_leaves
 from regraft.splitting.observing.call_observation import observe
 from regraft.splitting.program.literals import literal
+from regraft.splitting.program.residual import Branch, HostStep
 from regraft.splitting.program.residual_expressions import (
     holds_number,
     is_display,
@@ -18,7 +19,7 @@ from regraft.splitting.program.residual_expressions import (
     method_call,
     name,
 )
-from regraft.splitting.program.statements import read_names
+from regraft.splitting.program.statements import raise_message, read_names
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -110,7 +111,7 @@ def convert_to_tensor(
     the dtype.
 
     Raises Unsplittable for a dtype that is not constant, other keywords and devices, and a list of
-    unknown length without a dtype unless the list holds floats.
+    unknown length without a dtype that is empty in the example.
     """
     dtype = args[1] if len(args) > 1 else keywords.get("dtype", state.static(None))
     device = keywords.get("device", state.static("cpu"))
@@ -124,12 +125,27 @@ def convert_to_tensor(
         are_floats = bool(args[0].example) and all(
             type(number) is float for number in args[0].example
         )
-        if not are_floats:  # torch makes floats of an empty list
+        if not args[0].example:
             raise state.refuse(
                 node, "torch.tensor of a list whose length is not known needs a dtype"
             )
+        if not are_floats:
+            refuse_empty_list(state, node, args[0])
     array = convert_list(state, node, args[0])
     return (method_call(array.code, "to", dtype.code) if dtype.example else array.code), [array]
+
+
+def refuse_empty_list(state: Specialisation, node: ast.AST, numbers: Value) -> None:
+    """Append a step by which the host raises RuntimeError for an empty list of whole numbers or
+    truth values, of which torch would make floats."""
+    line = getattr(node, "lineno", 0)
+    reason = (
+        f"{state.frame.path}:{line}: torch.tensor of an empty list gives floats here, which no"
+        " example showed; write its dtype"
+    )
+    step = HostStep(raise_message("RuntimeError", reason), (state.frame.path, line))
+    test = ast.UnaryOp(ast.Not(), state.write_for_host(numbers))
+    state.steps.append(Branch([(test, [step]), (None, [])], line, state.frame.path, ["", ""]))
 
 
 def concatenate_list(

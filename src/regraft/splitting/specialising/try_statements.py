@@ -25,10 +25,15 @@ PLAIN_STATEMENTS = (ast.Assign, ast.Expr, ast.Import, ast.ImportFrom, ast.Pass)
 
 def execute_try(state: Specialisation, node: ast.Try) -> None:
     """Specialise `try`: follow its body, then `else` and `finally`, if the body computes nothing
-    when the network runs; else run a body that raises now, and follow the `except` that catches the
-    error. Raises Unsplittable for any other `try`."""
+    when the network runs, or there is no `except`; else run a body that raises now, and follow the
+    `except` that catches the error. Raises Unsplittable for any other `try`."""
     if contains_leave(node, ast.Break) or contains_leave(node, ast.Continue):
         raise state.refuse(node, "break and continue in try are not supported")
+    if not node.handlers and not any(
+        isinstance(part, ast.Return) for statement in node.finalbody for part in ast.walk(statement)
+    ):
+        state.execute_block([*node.body, *node.finalbody])  # an error leaves the call anyway
+        return
     step_count, operations, place = len(state.steps), state.operations, save_place(state)
     try:
         state.execute_block(node.body)

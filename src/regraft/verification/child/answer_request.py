@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from regraft.source.object_reference import find_function
+from regraft.verification.child import cuda_calls
 from regraft.verification.child.beyond_single_calls import examine_beyond_calls
 from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
 from regraft.verification.child.checks.comparison_domain import domain_of, late_attributes
@@ -162,6 +163,7 @@ def _save_evidence(session: Session) -> None:
             change.definition: list(_uncontrolled_parts(change, session)) for change in changes
         }
     ledger.implementations = session.tracer.kernels
+    _note_cuda_calls(ledger)
     ledger.constant_fields = {
         change.definition: list(unvaried_options(change.definition, session))
         for change in changes
@@ -172,6 +174,13 @@ def _save_evidence(session: Session) -> None:
             change.definition for change in changes if not session.lacks_evidence(change)
         }
     ledger.save()
+
+
+def _note_cuda_calls(ledger: Ledger) -> None:
+    """Note in the domains of all definitions that calls of `cuda()` moved nothing."""
+    if cuda_calls.were_called():
+        for record in ledger.records.values():
+            record.domain.setdefault("devices", set()).add(cuda_calls.LABEL)
 
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
@@ -207,6 +216,8 @@ def _start_session(
     tracer = Tracer(str(source), changes)
     stop_tracing_kernels((str(source), request["original"]))
     old_changes = tuple(Change.from_json(entry) for entry in request["before"])
+    if request["by rules"]:  # which move no tensors to other devices
+        cuda_calls.keep_on_cpu(Path(request["original"]).read_bytes(), source.read_bytes())
     functions, judge = FunctionsSnapshot(), Judge()
     try:
         with ledger.step("original", "", "import"):

@@ -25,7 +25,8 @@ class Record:
     that ran it, `gradients` those with gradients. `domain` has labels by kind of inputs beyond the
     recorded ones. `given_up` holds second derivatives that a kernel of the changed version lacks,
     `losses` other properties that it lost without being wrong, `also_compared` what agreed beyond
-    single calls, `captured` whether graphs of the definition were compared.
+    single calls, `captured` whether graphs of the definition were compared. `seconds` is the
+    processor time of runs of both versions for the definition.
     """
 
     refuted: str = ""
@@ -47,6 +48,7 @@ class Record:
     domain: dict[str, set[str]] = field(default_factory=dict)
     mutants: dict[str, Any] = field(default_factory=dict)
     captured: bool = False
+    seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     largest: Largest = field(default_factory=Largest)
 
@@ -71,6 +73,7 @@ class Record:
         )
         evidence: dict[str, Any] = {name: getattr(self, name) for name in plain_fields}
         evidence.update({name: sorted(getattr(self, name)) for name in set_fields})
+        evidence["seconds"] = round(self.seconds, 1)
         evidence["domain"] = {kind: sorted(labels) for kind, labels in sorted(self.domain.items())}
         evidence["given up"] = sorted(self.given_up)
         evidence["losses"] = sorted(self.losses)
@@ -124,11 +127,12 @@ class Ledger:
         """Announce a step in the journal before the body, and its end after it, unless `side` is
         "original": then note the duration of the step instead, the measure for the changed
         version's next step of the definition. An error in the body leaves the step without an
-        end."""
-        started = time.time()
+        end. The processor time of the body is added to the record of the definition, if it has
+        one."""
+        started, work = time.time(), time.process_time()
         entry = {
             "time": started,
-            "work": time.process_time(),
+            "work": work,
             "side": side,
             "definition": definition,
             "what": description,
@@ -137,7 +141,11 @@ class Ledger:
             entry["original_seconds"] = self._seconds.get(definition, 0.0)
         self._journal.write(json.dumps(entry) + "\n")
         self._journal.flush()
-        yield
+        try:
+            yield
+        finally:
+            if definition in self.records:
+                self.records[definition].seconds += time.process_time() - work
         if side == "original":
             self._seconds[definition] = time.time() - started
         else:

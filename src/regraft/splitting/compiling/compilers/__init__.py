@@ -1,7 +1,12 @@
 """The compilers of regions, behind one protocol. Each is an optional dependency, imported when it
 is asked for."""
 
-from regraft.splitting.compiling.compilers.named import NAMES, compiler_named
+from regraft.splitting.compiling.compilers.named import (
+    AUTO,
+    NAMES,
+    compiler_named,
+    installed_compilers,
+)
 from regraft.splitting.compiling.compilers.protocol import Compiler
 
-__all__ = ["NAMES", "Compiler", "compiler_named"]
+__all__ = ["AUTO", "NAMES", "Compiler", "compiler_named", "installed_compilers"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 from pathlib import Path
 
 from regraft.splitting.compiling.compilers.protocol import Compiler
@@ -10,6 +11,9 @@ from regraft.splitting.compiling.compilers.protocol import Compiler
 NAMES = tuple(
     sorted(path.stem.removeprefix("with_") for path in Path(__file__).parent.glob("with_*.py"))
 )
+
+
+AUTO = "auto"  # stands for the fastest of the compilers that are installed
 
 
 def compiler_named(name: str) -> Compiler:
@@ -23,3 +27,16 @@ def compiler_named(name: str) -> Compiler:
         f"regraft.splitting.compiling.compilers.with_{name}"
     ).COMPILER
     return compiler
+
+
+def installed_compilers() -> list[Compiler]:
+    """Return the compilers whose packages and programs are installed, ONNX Runtime first."""
+    compilers = []
+    for name in sorted(NAMES, key=lambda name: (name != "onnxruntime", name)):
+        try:
+            compiler = compiler_named(name)
+        except ImportError:
+            continue
+        if all(map(shutil.which, compiler.programs)):
+            compilers.append(compiler)
+    return compilers

@@ -24,7 +24,9 @@ class Compiler:
     `compiled(entry)` of the host, as text; `compiled` returns a function of (None, arrays by name
     `i0`, `i1`..., those of `used` in their order) that gives a list of arrays. prepare: called
     first with all regions, their modules and the directory, for compilers that can take several at
-    once; it is not the host's method of this name.
+    once; it is not the host's method of this name. settings: the names of the fields of
+    `EngineSettings` that it heeds; the host finds their values in `manifest["settings"]`. programs:
+    the commands that it needs.
     """
 
     name: str
@@ -33,3 +35,5 @@ class Compiler:
     compile: Callable[[Region, RegionModule, Artifacts], dict[str, Any]]
     host: str
     prepare: Callable[[list[Region], list[RegionModule], Path], None] | None = None
+    settings: frozenset[str] = frozenset()
+    programs: tuple[str, ...] = ()

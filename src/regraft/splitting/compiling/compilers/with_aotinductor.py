@@ -107,7 +107,7 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
         return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
 
     try:
-        compare_with_torch(region, module, run, "AOTInductor")
+        compare_with_torch(region, module, run, "AOTInductor", artifacts.settings.threads)
     except Uncompilable:
         file.unlink()
         raise
@@ -115,4 +115,12 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
     return {"file": file.name, "sha256": digest(file.read_bytes()), "used": used}
 
 
-COMPILER = Compiler("aotinductor", "torch", torch.__version__, compile_region, HOST, prepare)
+COMPILER = Compiler(
+    "aotinductor",
+    "torch",
+    torch.__version__,
+    compile_region,
+    HOST,
+    prepare,
+    programs=("g++",),
+)

@@ -15,6 +15,11 @@ from regraft.splitting.sampling.branch_exploration import RegionModule
 
 HOST = '''    def prepare(self, manifest):
         """Load the models and the weights."""
+        self.settings = manifest["settings"]
+        available = onnxruntime.get_available_providers()
+        for provider in self.settings["providers"]:
+            if provider not in available:
+                raise ValueError(f"ONNX Runtime has no provider {provider!r} here; it has {', '.join(available)}: give some of these as `providers`")
         self.models = [self.read(model) for model in manifest["models"]]
         weights = self.read(manifest["weights"])
         self.weights = [
@@ -28,16 +33,19 @@ HOST = '''    def prepare(self, manifest):
         key = (entry["model"], *entry["weights"])
         if key not in self.sessions:
             options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = 1
+            options.intra_op_num_threads = self.settings["threads"]
             options.log_severity_level = 3
             weights = [self.weights[number] for number in entry["weights"]]
             values = [onnxruntime.OrtValue.ortvalue_from_numpy(weight) for weight in weights]
             options.add_external_initializers([f"w{number}" for number in range(len(values))], values)
             model = self.models[entry["model"]]
-            self.sessions[key] = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"],
+            session = self.sessions[key] = onnxruntime.InferenceSession(
+                model, options, providers=self.settings["providers"],
                 disabled_optimizers=FUSIONS,  # they end the process where there are no rows
             )
+            for provider in self.settings["providers"]:
+                if provider not in session.get_providers():  # ONNX Runtime goes on without it
+                    raise ValueError(f"{provider} does not start here; a library that it needs may be missing")
         return self.sessions[key].run
 
 '''.replace("FUSIONS", repr(FUSIONS))  # noqa: E501
@@ -47,7 +55,14 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
     """Export a region to ONNX, write the model, which regions of equal structure share, and return
     its entry in the manifest; raise Uncompilable where ONNX Runtime does not give torch's
     results."""
-    return artifacts.add(to_onnx(region, module), list(region.inputs))
+    return artifacts.add(to_onnx(region, module, artifacts.settings), list(region.inputs))
 
 
-COMPILER = Compiler("onnxruntime", "onnxruntime", onnxruntime.__version__, compile_region, HOST)
+COMPILER = Compiler(
+    "onnxruntime",
+    "onnxruntime",
+    onnxruntime.__version__,
+    compile_region,
+    HOST,
+    settings=frozenset({"threads", "providers"}),
+)

@@ -14,6 +14,7 @@ import openvino
 
 from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers.protocol import Compiler
+from regraft.splitting.compiling.engine_settings import EngineSettings
 from regraft.splitting.compiling.onnx_export import to_onnx
 from regraft.splitting.compiling.region_comparison import (
     Uncompilable,
@@ -27,7 +28,6 @@ from regraft.splitting.sampling.decision_recorder import to_numpy
 
 COMPILE_OPTIONS = {
     "INFERENCE_PRECISION_HINT": "f32",
-    "INFERENCE_NUM_THREADS": 1,
     "PERFORMANCE_HINT": "LATENCY",
 }
 GROWING_OPS = frozenset(
@@ -48,6 +48,7 @@ GROWING_OPS = frozenset(
 HOST = f'''    def prepare(self, manifest):
         """Start OpenVINO."""
         self.core = openvino.Core()
+        self.options = {{**{COMPILE_OPTIONS!r}, "INFERENCE_NUM_THREADS": manifest["settings"]["threads"]}}
         self.read(manifest["weights"])  # the files of the sub-networks refer to it
         self.requests = {{}}  # by the files of the sub-networks
 
@@ -55,7 +56,7 @@ HOST = f'''    def prepare(self, manifest):
         """Return the function that runs a sub-network."""
         if entry["file"] not in self.requests:
             self.read(entry)
-            model = self.core.compile_model(self.directory / entry["file"], "CPU", {COMPILE_OPTIONS!r})
+            model = self.core.compile_model(self.directory / entry["file"], "CPU", self.options)
             self.requests[entry["file"]] = model.create_infer_request()
         request = self.requests[entry["file"]]
         used_inputs = [(f"i{{position}}", entry["inputs"][position]) for position in entry["used"]]
@@ -76,12 +77,14 @@ HOST = f'''    def prepare(self, manifest):
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
     """Compile a region, compare it with torch on its samples, write its ONNX file and return its
     entry in the manifest; raise Uncompilable where it fails or differs."""
-    model = to_onnx(region, module)
+    threads = artifacts.settings.threads
+    model = to_onnx(region, module, EngineSettings(threads))
     check_widths(model)
     try:
         core = openvino.Core()
         openvino_model = core.read_model(model.SerializeToString(), b"")
-        request = core.compile_model(openvino_model, "CPU", COMPILE_OPTIONS).create_infer_request()
+        options = {**COMPILE_OPTIONS, "INFERENCE_NUM_THREADS": threads}
+        request = core.compile_model(openvino_model, "CPU", options).create_infer_request()
     except Exception as problem:
         raise Uncompilable(f"OpenVINO cannot take it: {first_line(problem)}") from problem
     input_names = {value.name for value in model.graph.input}
@@ -95,7 +98,7 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
             ).values()
         )
 
-    compare_with_torch(region, module, run, "OpenVINO")
+    compare_with_torch(region, module, run, "OpenVINO", threads)
     return artifacts.add_standalone(model, list(region.inputs))
 
 
@@ -137,4 +140,11 @@ def check_widths(model: onnx.ModelProto) -> None:
             int64_values.update(node.output)
 
 
-COMPILER = Compiler("openvino", "openvino", openvino.__version__, compile_region, HOST)
+COMPILER = Compiler(
+    "openvino",
+    "openvino",
+    openvino.__version__,
+    compile_region,
+    HOST,
+    settings=frozenset({"threads"}),
+)

@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 from onnx import helper
 
+from regraft.splitting.compiling.engine_settings import EngineSettings, engine_settings
 from regraft.splitting.compiling.onnx_export import open_session
 from regraft.splitting.emitting.single.graph import Graph
 from regraft.splitting.emitting.single.graph_values import (
@@ -225,25 +226,40 @@ def read_metadata(session: onnxruntime.InferenceSession, path: Path) -> dict[str
     return facts
 
 
+def load_session(path: Path, settings: EngineSettings) -> onnxruntime.InferenceSession:
+    """Return a session for the file; raise ValueError where ONNX Runtime cannot load it."""
+    try:
+        return open_session(str(path), settings)
+    except Exception as problem:
+        raise ValueError(f"ONNX Runtime cannot load {path}: {problem}") from problem
+
+
 class SingleFile:
     """A network in one ONNX file, called like the original: torch tensors in and out.
 
     report: the report of the split. scratch: an object, such as a temporary directory, that is kept
-    alive as long as this one. `packed`: None, or how the parts of the original's arguments are the
+    alive as long as this one. settings: how ONNX Runtime runs it; None for those that the file
+    records. `packed`: None, or how the parts of the original's arguments are the
     file's inputs. Raises ValueError for a file that ONNX Runtime cannot load or Regraft did not
     write; ONNX Runtime refuses inputs of types and sizes that the network was not split for.
     """
 
-    def __init__(self, path: Path, report: Any = None, scratch: Any = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        report: Any = None,
+        scratch: Any = None,
+        settings: EngineSettings | None = None,
+    ) -> None:
         """Load the file into a session of ONNX Runtime, and read its metadata. Raises ValueError
         where ONNX Runtime cannot load it, or Regraft did not write it."""
         self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
         self.packed: Packed | None = None
-        try:
-            self.session = open_session(str(path))
-        except Exception as problem:
-            raise ValueError(f"ONNX Runtime cannot load {path}: {problem}") from problem
+        self.session = load_session(path, settings or EngineSettings())
         facts = read_metadata(self.session, path)
+        recorded_settings = engine_settings(**facts.get("settings", {}))
+        if settings is None and recorded_settings != EngineSettings():
+            self.session = load_session(path, recorded_settings)
         self.inputs, self.result, self.facts = facts["inputs"], facts["result"], facts
         self.input_names = [value.name for value in self.session.get_inputs()]
         self.output_names = [value.name for value in self.session.get_outputs()]

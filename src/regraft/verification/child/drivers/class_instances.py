@@ -4,6 +4,7 @@ that the module accepts."""
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
@@ -11,7 +12,11 @@ from typing import Any
 
 from regraft.verification.child.call_arguments import adopt_classes
 from regraft.verification.child.call_execution import drop_traceback
-from regraft.verification.child.drivers import configuration_objects, input_guesses
+from regraft.verification.child.drivers import (
+    configuration_objects,
+    input_guesses,
+    process_groups,
+)
 from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.config_trials import refuse_large
 from regraft.verification.child.drivers.configuration_objects import is_config
@@ -19,6 +24,7 @@ from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.field_tables import IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.model_attempts import OperationCounter
 from regraft.verification.child.drivers.module_flags import with_flags
+from regraft.verification.child.drivers.process_groups import start_missing_groups
 from regraft.verification.child.drivers.stand_in_network import StandInNetwork
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
@@ -99,6 +105,8 @@ def try_values(
                     build_seeded(0, builder_of(name, values), session.original), False
                 )
     except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
+        if _has_started_groups(error, session):
+            return try_values(name, values, session, seconds, first_spec, function_values)
         reason = f"{not_built_message(values)}{type(error).__name__}: {str(error)[:200]}"
         return Failure(False, reason, counter.count, drop_traceback(error))
     try:
@@ -121,6 +129,25 @@ def try_values(
     except Exception as error:  # noqa: BLE001 - odd constructor values mislead the search; returned as the reason
         return Failure(True, f"no inputs were made: {type(error).__name__}: {str(error)[:200]}")
     return Instance(name, values, accepted, calls, function_values=function_values)
+
+
+def _has_started_groups(error: Exception, session: Session) -> bool:
+    """Return whether groups of processes that an error says are missing could be started; then the
+    domain of every definition says so. An error in starting them is recorded in the ledger.
+
+    None are started for a change that rules did not make: what it does to calls between processes
+    does not show in a group of one.
+    """
+    if not session.by_rules:
+        return False
+    try:
+        is_started = start_missing_groups(error)
+    except Exception as problem:  # noqa: BLE001 - the library's code, or no network; recorded
+        session.ledger.skip(f"{process_groups.LABEL} cannot be started: {problem}")
+        return False
+    for record in session.ledger.records.values() if is_started else ():
+        record.domain.setdefault("import", set()).add(f"with {process_groups.LABEL}")
+    return is_started
 
 
 def _image_side(values: Mapping[str, Any]) -> Any:
@@ -154,7 +181,9 @@ def subject_of(instance: Instance) -> Subject:
             ),
         )
     )
-    recipe = {**recipe_of(instance.name, instance.values), "flags": dict(instance.flags)}
+    recipe = recipe_of(instance.name, instance.values)
+    if recipe:
+        recipe["flags"] = dict(instance.flags)
     return Subject(
         f"{instance.name}({description})", "inference", instance.build, instance.calls, recipe
     )
@@ -162,9 +191,12 @@ def subject_of(instance: Instance) -> Subject:
 
 def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description from which a reproducer calls the class or function `name` of the
-    file: its arguments in `values`, configurations apart under "configs", each as a description of
-    its own, and the names of those that are a stand-in network under "networks"."""
-    networks = [key for key, value in values.items() if isinstance(value, StandInNetwork)]
+    file: its arguments in `values`; apart from them, configurations under "configs", each as a
+    description of its own, and stand-in networks under "networks", each as the number of its
+    results; {} where an argument has no form in JSON, such as a function."""
+    networks = {
+        key: value.results for key, value in values.items() if isinstance(value, StandInNetwork)
+    }
     plain = {
         key: value for key, value in values.items() if not is_config(value) and key not in networks
     }
@@ -173,6 +205,10 @@ def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in values.items()
         if is_config(value)
     }
+    try:
+        json.dumps(plain)
+    except (TypeError, ValueError):
+        return {}
     return {
         "kind": "class",
         "name": name,

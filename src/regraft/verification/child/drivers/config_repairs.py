@@ -84,6 +84,11 @@ CUTS: _Table = (
 # For all other errors, likely changes first.
 FITS: _Table = (
     Repair(
+        r"negative dimension (-\d+)",
+        sizes.set_negative_sizes,
+        "RuntimeError: Trying to create tensor with negative dimension -1: [-1, 32]",
+    ),
+    Repair(
         r"(\w+)\W+to be a list of (?:exactly )?(\d) integers",
         fields.give_wanted_list,
         "ValueError: Net requires config.out_indices to be a list of 4 integers, specifying which"

@@ -50,8 +50,7 @@ def guesses(
     parameters = _constructor_parameters(cls)
     path = Path(str(module.__file__))
     config_names = config_sources.config_parameters(parameters, module, source)
-    networks = {name: StandInNetwork() for name in _network_parameters(cls, parameters)}
-    noted = {**networks, **noted}
+    noted = {**_networks(cls, parameters), **noted}
     for config in _configs_to_try(cls, parameters, config_names, module, source, configs):
         fixed_values = {**noted, **dict.fromkeys(config_names, config)}
         yield from _guesses_with_config(parameters, config, fixed_values)
@@ -59,29 +58,44 @@ def guesses(
         yield from _guesses_with_config(parameters, None, noted, values)
 
 
-def _network_parameters(cls: type, parameters: list[inspect.Parameter]) -> list[str]:
-    """Return the required parameters of a class, without a type or of the type `Module`, that the
-    class calls: as an attribute of `self` of the same value, or in its constructor."""
+def _networks(cls: type, parameters: list[inspect.Parameter]) -> dict[str, StandInNetwork]:
+    """Return a stand-in by name for each required parameter of a class, without a type or of the
+    type `Module`, that the class calls: as an attribute of `self` of the same value, or in its
+    constructor. It gives as many results as an assignment unpacks a call into."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError, SyntaxError, ValueError):  # a class without a source of its own
-        return []
+        return {}
     nodes = list(ast.walk(tree))
     called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
-    stored = {
-        node.value.id
-        for node in nodes
-        if isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Name)
-        and not called.isdisjoint(map(ast.unparse, node.targets))
+    assignments = [node for node in nodes if isinstance(node, ast.Assign)]
+    names_of = {
+        node.value.id: {node.value.id, *map(ast.unparse, node.targets)}
+        for node in assignments
+        if isinstance(node.value, ast.Name)
     }
-    return [
-        parameter.name
-        for parameter in parameters
-        if _is_required(parameter)
-        and input_guesses.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
-        and parameter.name in stored | called
-    ]
+    networks = {}
+    for parameter in parameters:
+        names = names_of.get(parameter.name, {parameter.name})
+        is_unknown = input_guesses.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
+        if _is_required(parameter) and is_unknown and not called.isdisjoint(names):
+            networks[parameter.name] = StandInNetwork(_number_of_results(names, assignments))
+    return networks
+
+
+def _number_of_results(names: set[str], assignments: list[ast.Assign]) -> int:
+    """Return into how many names the first assignment that unpacks a call of one of the names puts
+    its results; 1 for none."""
+    for node in assignments:
+        target = node.targets[0]
+        if (
+            isinstance(node.value, ast.Call)
+            and ast.unparse(node.value.func) in names
+            and isinstance(target, ast.Tuple | ast.List)
+            and not any(isinstance(element, ast.Starred) for element in target.elts)
+        ):
+            return len(target.elts)
+    return 1
 
 
 def takes_config(cls: type, module: ModuleType, source: str) -> bool:

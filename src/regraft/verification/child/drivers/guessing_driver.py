@@ -3,6 +3,7 @@ from names and errors."""
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from regraft.verification.child.drivers import (
     parts_driver,
     source_hints,
 )
+from regraft.verification.child.drivers.borrowed_instances import borrowed_instance
 from regraft.verification.child.drivers.class_instances import (
     Failure,
     Instance,
@@ -360,14 +362,15 @@ def _first_instance(name: str, cls: type, facts: FileFacts, session: Session) ->
 
 
 def instance_or_failure(
-    name: str, cls: type, facts: FileFacts, session: Session
+    name: str, cls: type, facts: FileFacts, session: Session, *, borrows: bool = True
 ) -> Instance | tuple[Failure, Guess]:
     """Return a class as the first values build it with which it accepts inputs; where no values do,
     the failure of the first guess that built the class, else of the first guess, with that guess.
 
-    All guesses are first tried with guessed inputs. Then, from the guess that came furthest on,
-    inputs are searched for, and the values are changed as the errors suggest. No further guess is
-    tried after `SEARCH_SECONDS`.
+    All guesses are first tried with guessed inputs. Then, if it `borrows`, the class is built and
+    called as models in other files of the repository do. At last, from the guess that came furthest
+    on, inputs are searched for, and the values are changed as the errors suggest. No further guess
+    is tried after `SEARCH_SECONDS`.
     """
     deadline = time.process_time() + SEARCH_SECONDS
     failures: list[tuple[Failure, Guess]] = []
@@ -378,6 +381,40 @@ def instance_or_failure(
         failures.append((instance, guess))
         if time.process_time() > deadline:
             break
+    if borrows:
+        started = time.process_time()
+        borrowed = borrowed_instance(cls, functools.partial(_instance_in, facts, session), session)
+        deadline += time.process_time() - started
+        if borrowed is not None:
+            return borrowed
+    return _searched_instance(name, failures, facts, session, deadline)
+
+
+def _instance_in(
+    facts: FileFacts, session: Session, cls: type, module: ModuleType, text: str
+) -> Instance | None:
+    """Return a class of another module with a source as guessed values build it with which it
+    accepts inputs; None, with the reason recorded in the ledger, where no values do. `facts` are
+    those of the file under test."""
+    hints = source_hints.hints(text, text)
+    own_facts = FileFacts(text, hints, facts.configs, dict(facts.noted))
+    own_session = replace(session, original=module)
+    outcome = instance_or_failure(cls.__name__, cls, own_facts, own_session, borrows=False)
+    if isinstance(outcome, Instance):
+        return outcome
+    session.ledger.skip(f"{cls.__name__} of {module.__name__} (inference): {outcome[0].reason}")
+    return None
+
+
+def _searched_instance(
+    name: str,
+    failures: list[tuple[Failure, Guess]],
+    facts: FileFacts,
+    session: Session,
+    deadline: float,
+) -> Instance | tuple[Failure, Guess]:
+    """Search for inputs of a class, and for values with which it is built, from guesses that
+    failed, until the deadline; the result is that of `instance_or_failure`."""
     for failure, guess in sorted(failures, key=lambda pair: pair[0].progress, reverse=True):
         if time.process_time() > deadline:
             break

@@ -30,7 +30,7 @@ from regraft.verification.child.drivers.model_attempts import (
 )
 from regraft.verification.child.drivers.repair_table import ANY_ERROR, Repair, changes
 
-RUNS = 120  # the most runs of a model in one search
+RUNS = 300  # the most runs of a model in one search
 SECONDS = 6.0  # of CPU time, for one search
 # The most elements of all inputs together; larger inputs would exhaust the memory.
 _MOST_ELEMENTS = 1 << 24
@@ -181,6 +181,11 @@ SUGGESTIONS: _Table = (
         r"not enough values to unpack \(expected (\d), got (\d)\)",
         shape_fixers.add_missing_dimensions,
         "ValueError: not enough values to unpack (expected 5, got 3)",
+    ),
+    Repair(
+        _RANK_ERROR,
+        shape_fixers.give_batches,
+        "EinopsError: Wrong shape: expected 4 dims. Received 3-dim tensor.",
     ),
     Repair(
         _RANK_ERROR,

@@ -102,9 +102,9 @@ def parts_of_variations(models: Iterable[WholeModel], session: Session) -> Itera
 
 def borrow_calls(
     model: WholeModel, names: Collection[str], session: Session
-) -> Iterator[tuple[Any, input_guesses.Calls]]:
-    """Yield the first part of each of the named classes that a model calls, with the function that
-    makes the calls that the part gets; classes that the model does not call are left out.
+) -> Iterator[tuple[Any, PartCalls]]:
+    """Yield the first part of each of the named classes that a model calls, with the calls that the
+    part gets; classes that the model does not call are left out.
 
     A model that builds such a part by its name in a registry holds the original's class in both
     versions, so the part has to be compared by itself.
@@ -172,24 +172,17 @@ class _BuiltModel:
             if calls is not None:
                 yield self.model.get_submodule(path), _subject(self.source, path, calls)
 
-    def calls_of(self, path: str) -> input_guesses.Calls | None:
-        """Return a function that makes, from a seed, the first calls that the part at `path` gets
-        at the first `CALLS` of the sizes at which it runs alone in both modes; None where there is
-        no such size."""
+    def calls_of(self, path: str) -> PartCalls | None:
+        """Return the calls that the part at `path` gets at the first `CALLS` of the sizes at which
+        it runs alone in both modes; None where there is no such size."""
         sizes = tuple(
             size
             for size in SIZES
-            if _runs_in_both_modes(self.model.get_submodule(path), self._call_in_run(path, size, 0))
+            if _runs_in_both_modes(self.model.get_submodule(path), self.call_in_run(path, size, 0))
         )
+        return PartCalls(self, path, sizes[:CALLS]) if sizes else None
 
-        def make_calls(seed: int) -> tuple[Call, ...]:
-            """Return the calls that the part gets in runs of the model with inputs of a seed."""
-            part_calls = (self._call_in_run(path, size, seed) for size in sizes[:CALLS])
-            return tuple(call for call in part_calls if call is not None)
-
-        return make_calls if sizes else None
-
-    def _call_in_run(self, path: str, size: tuple[int, int], seed: int) -> Call | None:
+    def call_in_run(self, path: str, size: tuple[int, int], seed: int) -> Call | None:
         """Return the first call that a part gets in a run of the model at (batch, length); None
         where it is not called or recorded."""
         call = self._run_model(size, seed).calls.get(path)
@@ -214,6 +207,26 @@ class _BuiltModel:
                     Plan(gradients=False),
                 )
         return run
+
+
+@dataclass(frozen=True, slots=True)
+class PartCalls:
+    """The first calls that the part at `path` gets in runs of a model at `sizes`, each (batch,
+    length)."""
+
+    model: _BuiltModel
+    path: str
+    sizes: tuple[tuple[int, int], ...]
+
+    def __call__(self, seed: int) -> tuple[Call, ...]:
+        """Return the calls in runs with inputs of a seed."""
+        return tuple(self.by_size(seed).values())
+
+    def by_size(self, seed: int) -> dict[tuple[int, int], Call]:
+        """Return the calls in runs with inputs of a seed by the size of the run, without runs that
+        do not call the part."""
+        calls = {size: self.model.call_in_run(self.path, size, seed) for size in self.sizes}
+        return {size: call for size, call in calls.items() if call is not None}
 
 
 def _runs_in_both_modes(part: Any, call: Call | None) -> bool:

@@ -158,6 +158,20 @@ def add_missing_dimensions(problem: InputProblem, match: re.Match[str]) -> Itera
             yield with_changed_slot(problem.spec, name, dims=dims)
 
 
+def give_batches(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs in which tensors whose first dimension is not the batch get one before it: all
+    of them, then each by itself; nothing where no other tensor has a batch."""
+    spec = problem.spec
+    tensors = [name for name, slot in spec.items() if slot.dims]
+    lacking = [name for name in tensors if spec[name].dims[0].of != "batch"]
+    if len(lacking) == len(tensors):
+        return
+    for names in [lacking, *([name] for name in lacking)] if len(lacking) > 1 else [lacking]:
+        if names:
+            dims = {name: (BATCH, *spec[name].dims) for name in names}
+            yield {**spec, **{name: replace(spec[name], dims=dims[name]) for name in names}}
+
+
 def change_ranks(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with shapes that are common for their kinds: first for all inputs of an equal
     shape together, then for each input by itself. Masks also become additive ones."""

@@ -54,6 +54,7 @@ SIZE_MISMATCHES = (
         " input of size[1, 5, 32]",
     ),
 )
+_SIZE_OF_UNKNOWN = 128  # for a size that is negative until something else is loaded
 _SMALLEST_DIVIDED = 8  # the smallest number that may be divided; smaller ones are counts
 ANY_MISMATCH = "|".join(pattern for pattern, _ in SIZE_MISMATCHES)
 
@@ -106,6 +107,14 @@ class ConfigProblem:
             if mismatch is not None:
                 return int(mismatch[1]), int(mismatch[2])
         return None
+
+
+def set_negative_sizes(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
+    """Yield the configuration with a size for each field that has the negative one of the error: a
+    size that is only known once something else is loaded."""
+    for name, value in problem.small.items():
+        if type(value) is int and value == int(match[1]):
+            yield {**problem.small, name: _SIZE_OF_UNKNOWN}
 
 
 def match_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:

@@ -1,0 +1,34 @@
+"""The time of a call of the split network, beside the original's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from regraft.splitting.compiling.region_comparison import shortest_times
+
+TIMED_CALLS = 8  # example calls that are timed
+
+
+def time_calls(
+    split: Callable[..., Any], model: torch.nn.Module, calls: list[dict[str, Any]], threads: int
+) -> tuple[float, float]:
+    """Return the mean time of a call of the split network and of the original, in seconds: of the
+    first example calls, each run in turns and the shortest time taken, with this number of threads.
+    """
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    timed = calls[:TIMED_CALLS]
+    try:
+        with torch.no_grad():
+            pairs = [
+                shortest_times(functools.partial(split, **call), functools.partial(model, **call))
+                for call in timed
+            ]
+    finally:
+        torch.set_num_threads(threads_before)
+    split_time, eager_time = (sum(times) / len(timed) for times in zip(*pairs, strict=True))
+    return split_time, eager_time
