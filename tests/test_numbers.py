@@ -27,7 +27,10 @@ REFUSED: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("bench", "--rounds"): (("bench", "m.py:build"), (*NONSENSE, "0", "1", "1.5")),
     ("bench", "--threads"): (("bench", "m.py:build"), (*NONSENSE, "0", "1.5", "100000")),
     ("profile", "--threads"): (("profile", "m.py:build"), (*NONSENSE, "0", "1.5", "100000")),
-    ("split", "--threads"): (("split", "m.py:build", "-o", "net"), (*NONSENSE, "0", "1.5")),
+    ("split", "--threads"): (
+        ("split", "m.py:build", "-o", "net"),
+        (*NONSENSE, "0", "1.5", "100000"),
+    ),
 }
 LIMITS = (*NONSENSE, "0", "0ms", "0%", "-5%", "nan%", "nanms", "infms", f"{ENDLESS}ms", "5", "5 kg")
 

@@ -84,7 +84,7 @@ def parse_dynamic(
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 1024),
     metavar="N",
     help="Threads of one operation, for ONNX Runtime and OpenVINO (default: 1).",
 )
