@@ -367,10 +367,10 @@ def instance_or_failure(
     """Return a class as the first values build it with which it accepts inputs; where no values do,
     the failure of the first guess that built the class, else of the first guess, with that guess.
 
-    All guesses are first tried with guessed inputs. Then, if it `borrows`, the class is built and
-    called as models in other files of the repository do. At last, from the guess that came furthest
-    on, inputs are searched for, and the values are changed as the errors suggest. No further guess
-    is tried after `SEARCH_SECONDS`.
+    All guesses are first tried with guessed inputs. Then, from the guess that came furthest on,
+    inputs are searched for, and the values are changed as the errors suggest. No further guess is
+    tried after `SEARCH_SECONDS`. At last, if it `borrows`, the class is built and called as models
+    in other files of the repository do.
     """
     deadline = time.process_time() + SEARCH_SECONDS
     failures: list[tuple[Failure, Guess]] = []
@@ -381,13 +381,11 @@ def instance_or_failure(
         failures.append((instance, guess))
         if time.process_time() > deadline:
             break
-    if borrows:
-        started = time.process_time()
-        borrowed = borrowed_instance(cls, functools.partial(_instance_in, facts, session), session)
-        deadline += time.process_time() - started
-        if borrowed is not None:
-            return borrowed
-    return _searched_instance(name, failures, facts, session, deadline)
+    outcome = _searched_instance(name, failures, facts, session, deadline)
+    if borrows and not isinstance(outcome, Instance):
+        find = functools.partial(_instance_in, facts, session)
+        return borrowed_instance(cls, find, session) or outcome
+    return outcome
 
 
 def _instance_in(
