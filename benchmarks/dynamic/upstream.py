@@ -564,19 +564,6 @@ def compare(variant: Callable, calls: list[tuple], results: list[Any]) -> str:
     return f"{texts.count('')}" + (f" (first difference: {shown})" if shown else "")
 
 
-def fastest(variants: dict[str, Callable], calls: list[tuple], repeats: int) -> dict[str, float]:
-    """Return the median over the calls of the least processor time of `repeats` runs, in
-    milliseconds: on a machine that is not idle, wall-clock time is that of the other work."""
-    best = {name: [float("inf")] * len(calls) for name in variants}
-    for _ in range(repeats):
-        for number, call in enumerate(calls):
-            for name, variant in variants.items():
-                started = time.process_time()
-                variant(*call)
-                best[name][number] = min(best[name][number], time.process_time() - started)
-    return {name: statistics.median(times) * 1e3 for name, times in best.items()}
-
-
 @torch.no_grad()
 def measure(name: str, repositories: pathlib.Path) -> dict[str, float] | None:
     """Split one network, compare, measure, print a line; eager divided by each variant, None where
@@ -602,7 +589,8 @@ def measure(name: str, repositories: pathlib.Path) -> dict[str, float] | None:
     if not isinstance(single, str):
         variants["single"] = single
     equal = {key: compare(variants[key], compared, results) for key in list(variants)[1:]}
-    times = fastest(variants, compared[:12], repeats=10)
+    # on a machine that is not idle, wall-clock time is that of the other work
+    times = run.fastest(variants, compared[:12], repeats=10, clock=time.process_time)
     report = split.report
     print(
         f"{name:20} {'  '.join(f'{key} {time:7.3f}' for key, time in times.items())}"

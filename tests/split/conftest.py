@@ -2,7 +2,7 @@
 unless a test is about that."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,14 @@ def one_thread() -> Any:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def without_gradients() -> Iterator[None]:
+    """Compute without gradients, as a split network does."""
+    torch = pytest.importorskip("torch")
+    with torch.no_grad():
+        yield
 
 
 @pytest.fixture

@@ -188,3 +188,25 @@ class Encoder(nn.Module):
     def forward(self, x):
         y = self.inner(x)
         return Output(torch.tanh(y), (x, y))
+
+
+# a file with a network that decides once, for the command
+ROWS_FILE = """
+import torch
+
+class Rows(torch.nn.Module):
+    def forward(self, x):
+        return x.exp() if x.sum() > 0 else x
+
+def build():
+    return Rows().eval(), [(torch.ones(3, 2),), (-torch.ones(3, 2),)]
+"""
+
+
+class OneDecision(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x) if x.sum() > 0 else x

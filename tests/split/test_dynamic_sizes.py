@@ -20,6 +20,7 @@ from regraft.splitting.sampling.dynamic_sizes import (  # noqa: E402
     prime_between,
     read_dynamic,
 )
+from split.networks import ROWS_FILE  # noqa: E402
 
 
 class Masked(nn.Module):
@@ -203,20 +204,8 @@ def test_calls_for_the_check_have_sizes_of_their_own() -> None:
     assert prime_between(8, 10, 0) == 9
 
 
-NETWORK = """
-import torch
-
-class Rows(torch.nn.Module):
-    def forward(self, x):
-        return x.exp() if x.sum() > 0 else x
-
-def build():
-    return Rows().eval(), [(torch.ones(3, 2),), (-torch.ones(3, 2),)]
-"""
-
-
 def test_the_command_takes_ranges(run_command: Callable[..., Any]) -> None:
-    Path("net.py").write_text(NETWORK)
+    Path("net.py").write_text(ROWS_FILE)
     arguments = ["net.py:build", "-o", "net", "--no-cache", "--dynamic"]
     result = run_command(*arguments, "x:0=1..8", "--dynamic", "x:-1=2..4")
     assert result.exit_code == 0, result.output

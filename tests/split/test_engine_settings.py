@@ -16,9 +16,9 @@ import pytest
 torch = pytest.importorskip("torch")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from torch import nn  # noqa: E402
 
 import regraft  # noqa: E402
+from split.networks import OneDecision  # noqa: E402
 
 CPU = "CPUExecutionProvider"
 # the other provider that ONNX Runtime's package for the CPU has
@@ -26,21 +26,10 @@ AZURE = "AzureExecutionProvider"
 CALLS = [(torch.ones(1, 4),), (-torch.ones(1, 4),)]
 
 
-class Gate(nn.Module):
-    """A network that decides once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        return self.layer(x) if x.sum() > 0 else x
-
-
 def split(**options: Any) -> Any:
     """Split the network."""
     torch.manual_seed(0)
-    return regraft.split(Gate().eval(), CALLS, cache=False, **options)
+    return regraft.split(OneDecision().eval(), CALLS, cache=False, **options)
 
 
 def threads_of(network: Any) -> set[int]:
@@ -93,7 +82,7 @@ def test_providers_of_other_packages(provider: str) -> None:
             split(providers=[provider, CPU])
         pytest.skip(f"this ONNX Runtime has no {provider}")
     network = split(providers=[provider, CPU])
-    assert all(torch.allclose(network(*call), Gate().eval()(*call)) for call in CALLS[1:])
+    assert all(torch.allclose(network(*call), OneDecision().eval()(*call)) for call in CALLS[1:])
 
 
 WRONG_SETTINGS: list[tuple[dict[str, Any], str]] = [
@@ -170,7 +159,7 @@ def test_networks_with_other_settings_are_other_networks_in_the_cache(
 ) -> None:
     monkeypatch.setenv("REGRAFT_CACHE_DIR", str(tmp_path))
     torch.manual_seed(0)
-    model = Gate().eval()
+    model = OneDecision().eval()
     for threads in (1, 2, 1):
         assert threads_of(regraft.split(model, CALLS, threads=threads)) == {threads}
 
@@ -178,11 +167,11 @@ def test_networks_with_other_settings_are_other_networks_in_the_cache(
 def test_the_command_takes_settings(run_command: Callable[..., Any]) -> None:
     Path("net.py").write_text(
         "import torch\n"
-        "class Gate(torch.nn.Module):\n"
+        "class OneDecision(torch.nn.Module):\n"
         "    def forward(self, x):\n"
         "        return x.exp() if x.sum() > 0 else x\n"
         "def build():\n"
-        "    return Gate().eval(), [(torch.ones(1, 4),), (-torch.ones(1, 4),)]\n"
+        "    return OneDecision().eval(), [(torch.ones(1, 4),), (-torch.ones(1, 4),)]\n"
     )
     arguments = ["net.py:build", "-o", "net", "--no-cache"]
     result = run_command(*arguments, "--threads", "2", "--providers", CPU)

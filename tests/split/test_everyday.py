@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,11 +22,7 @@ NETWORKS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def without_gradients() -> Iterator[None]:
-    """Compute without gradients, as a split network does."""
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("without_gradients")
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

@@ -88,21 +88,11 @@ def test_positions_are_whole_numbers_and_the_first_of_equals() -> None:
     [
         (exits.PositionOfVectors, "write torch.stack"),
         (exits.PositionOfNumbers, "the call of 'argmax'|the call of argmax"),
-    ],
-)
-def test_positions_of_other_elements_are_refused(kind: Any, reason: str) -> None:
-    with pytest.raises(regraft.Unsplittable, match=reason):
-        regraft.split(kind().eval(), make_calls(4), cache=False)
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
         (exits.ReadsAndWorksInPlace, "an expression that reads it, too"),
         (exits.ChangesInput, "changed in"),
     ],
 )
-def test_work_in_place_that_something_else_sees_is_refused(kind: Any, reason: str) -> None:
+def test_positions_and_work_in_place_are_refused_with_the_reason(kind: Any, reason: str) -> None:
     with pytest.raises(regraft.Unsplittable, match=reason):
         regraft.split(kind().eval(), make_calls(4), cache=False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,15 +10,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
 import regraft  # noqa: E402
-from regraft.splitting.checking.result_difference import difference  # noqa: E402
 from split import loops  # noqa: E402
+from split.comparison import compare_on_calls  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def without_gradients() -> Iterator[None]:
-    """Compute without gradients, as a split network does."""
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("without_gradients")
 
 
 # the words of the refusals of those that cannot be split yet
@@ -31,12 +25,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", [kind for kind in loops.PROGRAMS if kind not in REFUSED])
 def test_loops_on_sizes_and_values_beyond_the_examples(kind: Any) -> None:
-    torch.manual_seed(0)
-    model = kind().eval()
-    result = regraft.split(model, [kind.inputs(number) for number in range(12)], cache=False)
-    for number in range(60):
-        arguments = kind.inputs(number)
-        assert difference(result(*arguments), model(*arguments)) == ""
+    compare_on_calls(kind)
 
 
 @pytest.mark.parametrize("kind", REFUSED)

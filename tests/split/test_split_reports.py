@@ -169,23 +169,11 @@ def test_compilers_that_take_no_such_settings_are_left_out() -> None:
         skips(compiler="auto", measure=False)
 
 
-NETWORK = """
-import torch
-
-class Rows(torch.nn.Module):
-    def forward(self, x):
-        return x.exp() if x.sum() > 0 else x
-
-def build():
-    return Rows().eval(), [(torch.ones(3, 2),), (-torch.ones(3, 2),)]
-"""
-
-
 def test_inputs_of_a_difference_can_be_run_again(
     run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("REGRAFT_CACHE_DIR", str(tmp_path / "cache"))
-    Path("net.py").write_text(NETWORK)
+    Path("net.py").write_text(networks.ROWS_FILE)
     call = split_directory.SplitModel.__call__
     monkeypatch.setattr(
         split_directory.SplitModel, "__call__", lambda *args, **kwargs: call(*args, **kwargs) + 1

@@ -13,24 +13,14 @@ torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from torch import nn  # noqa: E402
-
 import regraft  # noqa: E402
-
-
-class Gate(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        return self.layer(x) if x.sum() > 0 else x
+from split.networks import OneDecision  # noqa: E402
 
 
 def split(**options: Any) -> Any:
     """Split a network that decides once."""
     calls = [(torch.ones(1, 4),), (-torch.ones(1, 4),)]
-    return regraft.split(Gate().eval(), calls, cache=False, **options)
+    return regraft.split(OneDecision().eval(), calls, cache=False, **options)
 
 
 OTHER_FORMATS: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [

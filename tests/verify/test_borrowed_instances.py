@@ -1,12 +1,19 @@
 """Test classes that are built and called as a model in another file of the repository does it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from regraft.verification import Verdict, verify
 
 pytest.importorskip("torch")
+
+import torch
+
+from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.drivers import borrowed_instances
+from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot
 
 LAYERS = '''
 import torch
@@ -57,18 +64,20 @@ class Model(nn.Module):
 GATE = "torch.sigmoid(self.gate(own)) * self.layer(own)"
 
 
-def verdict(folder: Path, package: str, after: str) -> Verdict:
+def verdict(
+    folder: Path, package: str, after: str, layers: str = LAYERS, model: str = MODEL
+) -> Verdict:
     """Return the verdict on the layers of a repository in which the gate becomes `after`."""
     place = folder / package if package else folder
     place.mkdir(exist_ok=True)
     (folder / ".git").mkdir(exist_ok=True)
     if package:
         (place / "__init__.py").write_text("")
-    (place / "model.py").write_text(MODEL.format(package="." if package else ""))
+    (place / "model.py").write_text(model.format(package="." if package else ""))
     path = place / "layers.py"
-    path.write_text(LAYERS)
-    (found,) = verify(path, LAYERS.replace(GATE, after).encode())
-    return found
+    path.write_text(layers)
+    (outcome,) = verify(path, layers.replace(GATE, after).encode())
+    return outcome
 
 
 @pytest.mark.parametrize("package", ["network", ""])
@@ -81,10 +90,41 @@ def test_a_layer_is_built_and_called_as_a_model_of_another_file_does_it(
     assert "1, 11, 8, 2, 2" in str(proved.evidence["shapes"])
 
 
+def test_inputs_are_described_by_recorded_calls_in_any_form() -> None:
+    class Part(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, scale: float, ids: Any = None) -> Any:
+            return x * scale
+
+    calls = {
+        (batch, length): Call(
+            (torch.ones(batch, length, 4), 2.0), {"ids": torch.ones(7, batch).long()}
+        )
+        for batch, length in ((3, 8), (1, 5))
+    }
+    spec = borrowed_instances._spec_of(Part(), calls)
+    assert spec["x"] == Slot("normal", (BATCH, LENGTH, Dim(4)))
+    assert spec["scale"] == Slot("plain", value=2.0)
+    assert spec["ids"] == Slot("ids", (Dim(7), BATCH), 2, lowest=0)
+
+
 def test_a_wrong_gate_is_refuted_on_the_calls_of_the_model(tmp_path: Path) -> None:
     wrong = verdict(tmp_path, "network", "torch.tanh(self.gate(own)) * self.layer(own)")
     assert wrong.status == "refuted"
     assert wrong.evidence["reproducer"]
+
+
+def test_a_layer_that_a_script_cannot_build_is_refuted_without_one(tmp_path: Path) -> None:
+    """A function among the arguments has no form in JSON."""
+    layers = LAYERS.replace(
+        "def __init__(self, plan, bias):", "def __init__(self, plan, bias, act):"
+    )
+    model = MODEL.replace("bias=True)", "bias=True, act=torch.sigmoid)")
+    assert layers != LAYERS and model != MODEL
+    wrong = verdict(
+        tmp_path, "network", "torch.tanh(self.gate(own)) * self.layer(own)", layers, model
+    )
+    assert wrong.status == "refuted"
+    assert "reproducer" not in wrong.evidence
 
 
 def test_a_script_with_loops_is_not_imported(tmp_path: Path) -> None:
@@ -101,19 +141,11 @@ def test_a_script_with_loops_is_not_imported(tmp_path: Path) -> None:
 
 
 def test_arguments_are_recorded_before_the_constructor_changes_them(tmp_path: Path) -> None:
-    text = LAYERS.replace(
-        "first, self.size = plan\n", "first, self.size = plan.pop(0), plan.pop()\n"
-    )
-    assert text != LAYERS
-    place = tmp_path / "network"
-    place.mkdir()
-    (tmp_path / ".git").mkdir()
-    (place / "__init__.py").write_text("")
-    (place / "model.py").write_text(MODEL.format(package=".").replace("(width, 4)", "[width, 4]"))
-    path = place / "layers.py"
-    path.write_text(text)
-    (proved,) = verify(
-        path, text.replace(GATE, "self.layer(own) * self.gate(own).sigmoid()").encode()
+    layers = LAYERS.replace("self.size = plan\n", "self.size = plan.pop(0), plan.pop()\n")
+    model = MODEL.replace("(width, 4)", "[width, 4]")
+    assert layers != LAYERS and model != MODEL
+    proved = verdict(
+        tmp_path, "network", "self.layer(own) * self.gate(own).sigmoid()", layers, model
     )
     assert (proved.status, proved.reason) == ("proved", "")
     assert "Turned(plan=[16, 4], bias=True)" in str(proved.evidence["models"])

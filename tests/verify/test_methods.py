@@ -160,6 +160,17 @@ class Wrapper(nn.Module):
 """
 
 
+def check_outcome(outcome: Verdict, status: str) -> None:
+    """Assert the status of a verdict, and that the script of a refutation shows a difference."""
+    assert outcome.status == status, outcome.reason
+    if status == "refuted":
+        script = str(outcome.evidence["reproducer"])
+        process = subprocess.run(
+            [sys.executable, script], capture_output=True, text=True, check=False
+        )
+        assert process.returncode == 1, process.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "status"),
     [
@@ -171,13 +182,7 @@ def test_a_wrapper_gets_a_network_and_its_decorated_method_runs(
     change: tuple[str, str], status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = verdict(tmp_path, monkeypatch, change, source=WRAPPER)
-    assert outcome.status == status, outcome.reason
-    if status == "refuted":
-        script = str(outcome.evidence["reproducer"])
-        process = subprocess.run(
-            [sys.executable, script], capture_output=True, text=True, check=False
-        )
-        assert process.returncode == 1, process.stderr
+    check_outcome(outcome, status)
 
 
 LAYER_OF_TWO_RESULTS = """
@@ -210,13 +215,7 @@ def test_a_stand_in_gives_as_many_results_as_are_unpacked(
     change: tuple[str, str], status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = verdict(tmp_path, monkeypatch, change, source=LAYER_OF_TWO_RESULTS)
-    assert outcome.status == status, outcome.reason
-    if status == "refuted":
-        script = str(outcome.evidence["reproducer"])
-        process = subprocess.run(
-            [sys.executable, script], capture_output=True, text=True, check=False
-        )
-        assert process.returncode == 1, process.stderr
+    check_outcome(outcome, status)
 
 
 WHOLE = """

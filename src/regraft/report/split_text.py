@@ -60,7 +60,7 @@ def speed_lines(report: Mapping[str, Any]) -> list[str]:
     if report["times"] is None:
         return []
     split, eager = report["times"]
-    words = "slower than" if split > SLOWER * eager else "beside"
+    words = "slower than" if is_slower(report) else "beside"
     return [
         f"a call takes {split * 1e6:.0f} us, {words} PyTorch's {eager * 1e6:.0f} us"
         f" ({eager / split:.2f} times the speed)"

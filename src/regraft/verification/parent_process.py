@@ -396,8 +396,8 @@ def _add_end(result: dict[str, Any], child_exit: Exit, is_blamed: bool) -> dict[
 def _verdict(
     change: Change, file: str, result: dict[str, Any], fatal_definitions: dict[str, str], job: _Job
 ) -> Verdict:
-    """Return the verdict for one change; writes a reproducer where it is "refuted". Unproven
-    definitions that are the same program in both versions are proved."""
+    """Return the verdict for one change; writes a reproducer where it is "refuted", if a script can
+    build the model. Unproven definitions that are the same program in both versions are proved."""
     record = result.get("records", {}).get(change.definition, {})
     status, reason = _decide(change, file, result, record, fatal_definitions, job.only_confirms)
     if status == "proved" and (loss := _forbidden_loss(change, record.get("losses", []), job)):
@@ -412,10 +412,9 @@ def _verdict(
         evidence["domain"] = domain
     notes, source = (domain.get("import", ()), job.source) if status == "unproven" else ((), b"")
     reason = with_hint(reason, job.containment, job.memory_limit, notes=notes, source=source)
-    if status == "refuted":
-        evidence["reproducer"] = write_reproducer(
-            job.original, job.changed, record.get("failure", {}), reason
-        )
+    failure = record.get("failure", {})
+    if status == "refuted" and failure.get("recipe") != {}:
+        evidence["reproducer"] = write_reproducer(job.original, job.changed, failure, reason)
     return Verdict(file, change.definition, change.lines, status, reason, evidence)
 
 

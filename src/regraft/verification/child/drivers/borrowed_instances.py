@@ -177,11 +177,12 @@ def _recorded_constructions(
     built within the context; None for one with arguments in `*args` or `**kwargs`."""
     constructor = inspect.getattr_static(cls, "__init__")
     signature = inspect.signature(constructor)
+    signature = signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         """Record the arguments of an instance and construct it."""
         if type(self) is cls:
-            values = _by_parameter(signature, (self, *args), kwargs)
+            values = _by_parameter(signature, args, kwargs)
             # the constructor may change what it gets
             values_by_part[id(self)] = (
                 copy.deepcopy(values) if _is_named(values, signature) else None
@@ -201,14 +202,14 @@ def _is_named(values: Mapping[str, Any] | None, signature: inspect.Signature) ->
 def _by_parameter(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the arguments of a call by parameter, without the first one; None where some are in
-    `*args` or the signature does not fit."""
+    """Return the arguments of a call by parameter; None where some are in `*args` or the signature
+    does not fit."""
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError:
         return None
     values: dict[str, Any] = {}
-    for name, value in list(bound.arguments.items())[1:]:
+    for name, value in bound.arguments.items():
         kind = signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
             return None
@@ -220,12 +221,7 @@ def _spec_of(part: Any, call_by_size: Mapping[tuple[int, int], Call]) -> Spec:
     """Return a description of the inputs of a part's calls, each recorded at a size, (batch,
     length): which dimensions are fixed, and which follow the batch or the length."""
     signature = signature_of(part)
-    arguments = [
-        _by_parameter(signature, (part, *call.args), call.kwargs)
-        if "self" in signature.parameters
-        else _by_parameter(signature, (None, *call.args), call.kwargs)
-        for call in call_by_size.values()
-    ]
+    arguments = [_by_parameter(signature, call.args, call.kwargs) for call in call_by_size.values()]
     complete = [values for values in arguments if values is not None]
     sizes = list(call_by_size)
     return {

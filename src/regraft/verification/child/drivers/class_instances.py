@@ -24,7 +24,6 @@ from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.field_tables import IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.model_attempts import OperationCounter
 from regraft.verification.child.drivers.module_flags import with_flags
-from regraft.verification.child.drivers.process_groups import start_missing_groups
 from regraft.verification.child.drivers.stand_in_network import StandInNetwork
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
@@ -141,7 +140,7 @@ def _has_started_groups(error: Exception, session: Session) -> bool:
     if not session.by_rules:
         return False
     try:
-        is_started = start_missing_groups(error)
+        is_started = process_groups.start_missing_groups(error)
     except Exception as problem:  # noqa: BLE001 - the library's code, or no network; recorded
         session.ledger.skip(f"{process_groups.LABEL} cannot be started: {problem}")
         return False

@@ -69,18 +69,20 @@ def _networks(cls: type, parameters: list[inspect.Parameter]) -> dict[str, Stand
     nodes = list(ast.walk(tree))
     called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
     assignments = [node for node in nodes if isinstance(node, ast.Assign)]
-    names_of = {
-        node.value.id: {node.value.id, *map(ast.unparse, node.targets)}
-        for node in assignments
-        if isinstance(node.value, ast.Name)
-    }
     networks = {}
     for parameter in parameters:
-        names = names_of.get(parameter.name, {parameter.name})
+        names = {parameter.name, *_targets_of(parameter.name, assignments)}
         is_unknown = input_guesses.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
         if _is_required(parameter) and is_unknown and not called.isdisjoint(names):
             networks[parameter.name] = StandInNetwork(_number_of_results(names, assignments))
     return networks
+
+
+def _targets_of(name: str, assignments: list[ast.Assign]) -> Iterator[str]:
+    """Yield the targets to which the value of a name is assigned, as text."""
+    for node in assignments:
+        if isinstance(node.value, ast.Name) and node.value.id == name:
+            yield from map(ast.unparse, node.targets)
 
 
 def _number_of_results(names: set[str], assignments: list[ast.Assign]) -> int:
