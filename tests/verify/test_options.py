@@ -221,14 +221,20 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ([2, 3], ([2, 4], [4, 6])),
-        ((True, True), ((True, False),)),
-        ([0.5, 0.0], ([0.25, 0.2],)),
-        (["full", "local"], (["full", "full"], ["local", "local"])),
-        (["full", 1], ()),
+        ([2, 3], ([2, 4], [3, 4], [4, 6], [2, 3, 3], [2])),
+        ((True, True), ((True, False), (False, False), (True, True, True), (True,))),
+        ([0.5, 0.0], ([0.25, 0.2], [0.5, 0.0, 0.0], [0.5])),
+        (
+            ["full", "local"],
+            (["full", "full"], ["local", "local"], ["full", "local", "local"], ["full"]),
+        ),
+        (["full", 1], (["full", 1, 1], ["full"])),
+        ([[8]], ([[8], [8]],)),
+        ([], ()),
+        ({"rate": 0.0, "name": "a"}, ({"rate": 0.2, "name": "a"},)),
     ],
 )
-def test_lists_take_other_values_of_the_same_length(value: Any, expected: tuple[Any, ...]) -> None:
+def test_lists_and_tables_take_other_values(value: Any, expected: tuple[Any, ...]) -> None:
     overrides = second_values({"kinds": value, "other": 1}, frozenset({"kinds"}), {})
     assert tuple(override["kinds"] for override in overrides) == expected
 

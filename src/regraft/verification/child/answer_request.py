@@ -20,13 +20,13 @@ from regraft.verification.child.beyond_single_calls import examine_beyond_calls
 from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
 from regraft.verification.child.checks.comparison_domain import domain_of, late_attributes
 from regraft.verification.child.checks.condition_coverage import Conditions
-from regraft.verification.child.checks.constructor_options import unvaried_options
 from regraft.verification.child.checks.declaration_comparison import (
     is_bound_to_own_class,
     undecided_declarations,
 )
 from regraft.verification.child.checks.left_out_statements import reads_of_left_out
 from regraft.verification.child.checks.mutants import Mutants
+from regraft.verification.child.checks.options_read import unvaried_options
 from regraft.verification.child.checks.process_reads import new_process_reads
 from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.checks.tensor_equivalence import definitions_equal_for_tensors
@@ -126,6 +126,8 @@ def _examine_subjects(subjects: Iterator[Subject], session: Session) -> None:
             further_subjects, session.ledger, f"{subject.name} under other conditions"
         ):
             examine(further_subject, session)
+            if further_subject.drops_values:
+                examine_beyond_calls(further_subject, session)
         examine_beyond_calls(subject, session)
         _refute_replaced_functions(
             session, session.functions.replaced_names(session.changed.__name__)

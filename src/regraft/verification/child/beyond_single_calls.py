@@ -39,12 +39,15 @@ from regraft.verification.child.training_and_copies import (
 
 def examine_beyond_calls(subject: Subject, session: Session) -> None:
     """Compare the behaviour of a subject (a model with calls) that single calls do not show, refute
-    definitions by it and revert these, and save the ledger. Do nothing for a light subject, where
-    time is up, or where every definition is refuted."""
-    if subject.light or not session.ledger.unrefuted() or session.ledger.is_late():
+    definitions by it and revert these, and save the ledger. A light subject is compared with
+    dropout on at most, where it drops values. Do nothing where time is up, or where every
+    definition is refuted."""
+    if not session.ledger.unrefuted() or session.ledger.is_late():
         return
-    _examine_randomness(subject, session)
-    _examine_over_time(subject, session)
+    if subject.drops_values or not subject.light:
+        _examine_randomness(subject, session)
+    if not subject.light:
+        _examine_over_time(subject, session)
     session.ledger.save()
 
 

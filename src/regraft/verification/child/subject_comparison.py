@@ -195,8 +195,7 @@ def _setting_for(entry: Recorded, setting: Setting, session: Session) -> Setting
     is not where it is the first to run the definition (a function of eager attention, say, which
     only a variation of the model calls), or the first to run it with these values of attributes
     that only one version reads. A slow subject, and one that is compared once without such values,
-    keep the setting. A slow subject, and one that is compared once without such values, keep the
-    setting. Adds to `session.first_subjects`."""
+    keep the setting. Adds to `session.first_subjects`."""
     subject = setting.subject
     values = _values_read_by_one_version(entry, setting, session)
     first_name = session.first_subjects.setdefault(f"{entry.definition} {values}", subject.name)

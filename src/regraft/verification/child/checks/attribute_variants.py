@@ -104,6 +104,12 @@ def function_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[C
                     yield replace(call, label=f"self.{name} = {text}", beyond=ATTRIBUTES)
 
 
+def _value_of(text: str) -> Any:
+    """Return the value whose repr is a text: a literal, or a float that has none. Raises
+    ValueError for other texts."""
+    return float(text) if text in ("inf", "-inf", "nan") else ast.literal_eval(text)
+
+
 @contextmanager
 def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[None]:
     """Set the attribute that a label names on some modules, which `is_settable` accepts, in the
@@ -112,7 +118,7 @@ def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[Non
     assignment = LABEL.fullmatch(label)
     assert assignment is not None
     old_values = [vars(module).get(assignment[1], _OF_CLASS) for module in modules]
-    new_value = _FUNCTIONS.get(assignment[2]) or ast.literal_eval(assignment[2])
+    new_value = _FUNCTIONS.get(assignment[2]) or _value_of(assignment[2])
     try:
         for module in modules:
             setattr(module, assignment[1], new_value)

@@ -3,27 +3,22 @@ definition reads."""
 
 from __future__ import annotations
 
-import ast
+import functools
 import inspect
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType
+from types import BuiltinFunctionType
 from typing import Any
 
 from torch import nn
+from torch.nn import functional
 
-from regraft.verification.child.checks.code_constants import changed_nodes
-from regraft.verification.child.checks.code_replacement import syntax_tree
+from regraft.verification.child.checks.code_replacement import definition_node, syntax_tree
+from regraft.verification.child.checks.constructor_flow import all_keyword_defaults, base_classes
 from regraft.verification.child.checks.size_variants import is_affordable, resize_dimensions
-from regraft.verification.child.drivers import (
-    config_sources,
-    config_variations,
-    source_hints,
-    standalone_parts,
-)
+from regraft.verification.child.drivers import config_variations, source_hints, standalone_parts
 from regraft.verification.child.drivers.configuration_objects import (
     fields_of,
     is_config,
@@ -32,39 +27,9 @@ from regraft.verification.child.drivers.configuration_objects import (
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verification.child.drivers.standalone_parts import Part, accepts
 from regraft.verification.child.session import Session
-from regraft.verification.definition_changes import Change
-from regraft.verification.names_and_scopes import name_of
 
 SECONDS = 6.0  # for building one definition with other values
 _OPPOSITES = 12  # the most parts with a negative number, or zero, that are tried
-_SIMPLE = (
-    ast.Name,
-    ast.Attribute,
-    ast.Constant,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.IfExp,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-    ast.expr_context,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A constructor argument or, where `config` is True, a field of a configuration."""
-
-    name: str
-    config: bool
-
-    @property
-    def shown(self) -> str:
-        """Return the option in words for a message: `config.name`, or the constructor's name."""
-        return f"config.{self.name}" if self.config else f"the constructor's {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +37,31 @@ class Variation:
     """A part built with other values of the options `names`.
 
     `switches` tells that the first of them is a boolean or a string, which may also change the
-    number format.
+    number format. `adds_chance` tells that one of them is a rate that was 0 and is not: layers that
+    drop values at random may exist only now.
     """
 
     part: Part
     names: tuple[str, ...]
     switches: bool = False
+    adds_chance: bool = False
 
 
 def note_options(definition: str, arguments: Mapping[str, Any], session: Session) -> None:
     """Add to `session.options` the values that the options of a definition take in a comparison,
-    each as at most 200 characters of its repr; fields of configurations count by their own name."""
-    for name, value in _plain_values(arguments):
+    each as at most 200 characters of its repr; fields of configurations count by their own name,
+    and options that the constructor reads from its `**kwargs` have their defaults."""
+    defaults = _defaults_of_keywords(definition, session)
+    for name, value in _plain_values({**defaults, **arguments}):
         session.options.setdefault((definition, name), set()).add(repr(value)[:200])
+
+
+def _defaults_of_keywords(cls: str, session: Session) -> Mapping[str, Any]:
+    """Return by name the defaults of the options that a class of the original file, or a base
+    class of it there, reads from the `**kwargs` of its constructor."""
+    definition = definition_node(session.original, cls)
+    tree = syntax_tree(str(session.original.__file__))
+    return all_keyword_defaults((definition, *base_classes(definition, tree)))
 
 
 def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -106,11 +83,12 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     """Yield variations of a part that have other values of the options whose names are in `words`,
     where the original accepts these values.
 
-    Floats change together where that is accepted; every other option changes alone. Strings get
-    each accepted value, other options only the first. At the end numbers become negative and zero,
-    where the results stay finite. The search ends after SECONDS of processor time. Options that
-    are tried, also without success, are added to `session.tried_options`.
+    Floats change together where that is accepted; every other option changes alone. Strings, lists
+    and tuples get each accepted value, other options only the first. At the end numbers become
+    negative and zero, where the results stay finite. The search ends after SECONDS of processor
+    time. Options that are tried, also without success, are added to `session.tried_options`.
     """
+    part = _with_keywords(part, words, session)
     deadline = session.ledger.deadline_within(SECONDS)
     choices = source_hints.compared_strings(inspect.getsource(session.original))
     overrides = _overrides(part, words, choices, session)
@@ -125,19 +103,51 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
             if accepts(candidate, session):
                 varied_names.update(names)
                 started = time.process_time()
+                value = _plain_value(part, names[0])
                 yield Variation(
-                    candidate, names, isinstance(_plain_value(part, names[0]), bool | str)
+                    candidate,
+                    names,
+                    isinstance(value, bool | str),
+                    _adds_chance(part, candidate, names),
                 )
                 deadline += time.process_time() - started  # comparing it is no search
-                if not isinstance(_plain_value(part, names[0]), str):
+                if not isinstance(value, str | list | tuple):
                     break
-    for names, candidate in _parts_with_opposite_numbers(part, words):
+    for names, candidate in (
+        *_all_zeros_changed(part, overrides),
+        *_parts_with_opposite_numbers(part, words),
+    ):
         if time.process_time() > deadline or session.ledger.is_late():
             return
         if accepts(candidate, session, finite=True):
             started = time.process_time()
             yield Variation(candidate, names)
             deadline += time.process_time() - started
+
+
+def _with_keywords(part: Part, words: frozenset[str], session: Session) -> Part:
+    """Return a part that states the defaults of the options in `words` which its constructor reads
+    from `**kwargs`, so that they can take other values; the part itself where the original does not
+    accept that."""
+    defaults = _defaults_of_keywords(part.cls, session)
+    stated = {name: value for name, value in defaults.items() if name in words}
+    if not stated.keys() - part.arguments.keys():
+        return part
+    stated_part = replace(part, arguments={**stated, **part.arguments})
+    return stated_part if accepts(stated_part, session) else part
+
+
+def _adds_chance(part: Part, candidate: Part, names: tuple[str, ...]) -> bool:
+    """Return whether one of the options `names` is the float 0 in a part and a share, above 0 and
+    below 1, in the candidate."""
+    values = ((_plain_value(part, name), _plain_value(candidate, name)) for name in names)
+    return any(
+        isinstance(old_value, float)
+        and old_value == 0
+        and isinstance(new_value, float)
+        and 0 < new_value < 1
+        for old_value, new_value in values
+    )
 
 
 Overrides = list[tuple[tuple[str, ...], list[Part]]]
@@ -233,16 +243,23 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
 
 
 def _other_values(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
-    """Yield other values for the argument `name` whose value is `value`: for a class of layers
-    another class, for any other value those of `config_variations.second_values`, such as the
-    opposite of a flag."""
-    if isinstance(value, type) and issubclass(value, nn.Module):
-        is_activation = value.__module__.endswith("activation")
+    """Yield other values for the argument `name` whose value is `value`: for a class of layers, or
+    a partial call of it, another class; for a function of PyTorch another one; for any other value
+    those of `config_variations.second_values`, such as the opposite of a flag."""
+    cls = value.func if isinstance(value, functools.partial) else value
+    if isinstance(cls, type) and issubclass(cls, nn.Module):
+        is_activation = cls.__module__.endswith("activation")
         yield from (
-            cls
-            for cls in ((nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,))
-            if cls is not value
+            layer
+            for layer in ((nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,))
+            if layer is not value
         )
+    elif callable(value) and not isinstance(value, type):
+        module = getattr(value, "__module__", None) or ""
+        if module.split(".")[0] == "torch" or isinstance(value, BuiltinFunctionType):
+            yield from (
+                function for function in (functional.silu, functional.relu) if function is not value
+            )
     for override in config_variations.second_values({name: value}, frozenset({name}), choices):
         yield override[name]
 
@@ -250,19 +267,32 @@ def _other_values(name: str, value: Any, choices: source_hints.Choices) -> Itera
 def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
     """Return a single override: the part in which all options that are floating point numbers have
     the first other value of theirs; [] for fewer than two such options."""
-    single_overrides = ((names, parts[0]) for names, parts in overrides if len(names) == 1)
-    floats = [
-        (names, changed_part)
-        for names, changed_part in single_overrides
-        if isinstance(_plain_value(part, names[0]), float)
-    ]
-    if len(floats) < 2:
-        return []
-    arguments = dict(part.arguments)
-    for names, changed_part in floats:
-        arguments = _with_values_of(changed_part, names, arguments)
-    all_names = tuple(name for names, _ in floats for name in names)
-    return [(all_names, [replace(part, arguments=arguments)])]
+    names, changed_part = _together(part, overrides, lambda value: isinstance(value, float))
+    return [(names, [changed_part])] if len(names) > 1 else []
+
+
+def _all_zeros_changed(part: Part, overrides: Overrides) -> list[tuple[tuple[str, ...], Part]]:
+    """Return the names of the options that are the number 0, with the part in which all of them
+    have the first other value of theirs, since a product of two is 0 until both change; [] for
+    fewer than two such options."""
+    names, changed_part = _together(
+        part, overrides, lambda value: type(value) in (int, float) and value == 0
+    )
+    return [(names, changed_part)] if len(names) > 1 else []
+
+
+def _together(
+    part: Part, overrides: Overrides, is_chosen: Callable[[Any], bool]
+) -> tuple[tuple[str, ...], Part]:
+    """Return the names of the options whose value `is_chosen` accepts, with the part in which each
+    of them has its first other value."""
+    names: tuple[str, ...] = ()
+    arguments = part.arguments
+    for option_names, parts in overrides:
+        if len(option_names) == 1 and is_chosen(_plain_value(part, option_names[0])):
+            arguments = _with_values_of(parts[0], option_names, dict(arguments))
+            names += option_names
+    return names, replace(part, arguments=arguments)
 
 
 def _with_values_of(
@@ -279,188 +309,3 @@ def _with_values_of(
         elif name in names:
             values[name] = value
     return {**arguments, **values}
-
-
-def options_read(definition: str, session: Session) -> dict[str, Option]:
-    """Return by name the options (parameters of the constructor, or fields of a configuration) that
-    changed lines of a definition read in either version, also through attributes of `self`."""
-    option_by_name: dict[str, Option] = {}
-    for changes, module in (
-        (session.changes, session.changed),
-        (session.original_tracer.changes, session.original),
-    ):
-        for change in changes:
-            if change.definition == definition:
-                option_by_name.update(
-                    (option.name, option) for option in _options_in_lines(change, module)
-                )
-    return option_by_name
-
-
-def _options_in_lines(change: Change, module: ModuleType) -> Iterator[Option]:
-    """Yield the options (parameters of the constructor, or fields of a configuration) that the
-    changed lines of a definition in one module read, also through attributes of `self`; an option
-    may come several times."""
-    path = str(module.__file__)
-    tree = syntax_tree(path)
-    definition = next(
-        (node for node in tree.body if getattr(node, "name", "") == change.definition), None
-    )
-    configs = config_sources.config_names(Path(path).read_text(encoding="utf-8", errors="replace"))
-    construction = _Construction.of(definition, tree, configs)
-    for node in changed_nodes(change, module):
-        yield from construction.options_in(node)
-
-
-@dataclass(frozen=True, slots=True)
-class _Construction:
-    """The constructor of a definition: its parameters, its lines, and the attributes that it and
-    the constructors of its base classes assign, with the parameters of all of these.
-
-    `configs` are the names that hold configurations in the file.
-    """
-
-    parameters: frozenset[str]
-    lines: range
-    attributes: Mapping[str, ast.expr]
-    all_parameters: frozenset[str]
-    configs: frozenset[str]
-
-    @classmethod
-    def of(
-        cls, definition: ast.AST | None, tree: ast.Module, configs: frozenset[str]
-    ) -> _Construction:
-        """Return the construction of a class of a file, from its own constructor and those of its
-        bases in the file; that of a function, or of None, is empty."""
-        classes = [definition, *_base_classes(definition, tree)]
-        attributes = {
-            name: value for node in reversed(classes) for name, value in _assigned_attributes(node)
-        }
-        all_parameters = frozenset(
-            name for node in classes for name in _parameter_names(node, configs)
-        )
-        return cls(
-            _parameter_names(definition, configs),
-            _constructor_lines(definition),
-            attributes,
-            all_parameters,
-            configs,
-        )
-
-    def options_in(self, node: ast.AST) -> Iterator[Option]:
-        """Yield the options that a name or attribute reads: a parameter in the constructor, a field
-        of a configuration, or what an attribute of `self` was assigned from. Nothing for other
-        expressions."""
-        match node:
-            case ast.Name(name) if node.lineno in self.lines and name in self.parameters:
-                yield Option(name, False)
-            case ast.Attribute(owner, name) if self._is_config(owner):
-                yield Option(name, True)
-            case ast.Attribute(owner, name) if name_of(owner) == "self" and name in self.attributes:
-                yield from self._options_in_expression(self.attributes[name])
-
-    def _options_in_expression(self, value: ast.expr) -> Iterator[Option]:
-        """Yield the options in an expression that is assigned to an attribute; nothing where it
-        calls a function or makes an object, except `getattr(config, "NAME")`."""
-        match value:
-            case ast.Call(func=ast.Name("getattr"), args=[owner, ast.Constant(str(name)), *_]) if (
-                self._is_config(owner)
-            ):
-                yield Option(name, True)
-                return
-        if all(isinstance(node, _SIMPLE) for node in ast.walk(value)):
-            for node in ast.walk(value):
-                if isinstance(node, ast.Attribute) and self._is_config(node.value):
-                    yield Option(node.attr, True)
-                elif isinstance(node, ast.Name) and node.id in self.all_parameters:
-                    yield Option(node.id, False)
-
-    def _is_config(self, node: ast.expr) -> bool:
-        """Return whether an expression is named as a configuration."""
-        return _is_config_name(name_of(node), self.configs)
-
-
-def _base_classes(node: ast.AST | None, tree: ast.Module) -> list[ast.AST]:
-    """Return the classes of the file that a class inherits from, directly or through others,
-    without the class itself; [] for a function or None."""
-    bases: list[ast.AST] = []
-    for base in node.bases if isinstance(node, ast.ClassDef) else ():
-        base_class = next(
-            (
-                cls
-                for cls in tree.body
-                if isinstance(cls, ast.ClassDef) and cls.name == name_of(base)
-            ),
-            None,
-        )
-        if base_class is not None and base_class is not node:
-            bases += [base_class, *_base_classes(base_class, tree)]
-    return bases
-
-
-def _constructor(node: ast.AST | None) -> ast.FunctionDef | None:
-    """Return the `__init__` that a class defines itself; None where it has none."""
-    body = node.body if isinstance(node, ast.ClassDef) else ()
-    return next(
-        (
-            method
-            for method in body
-            if isinstance(method, ast.FunctionDef) and method.name == "__init__"
-        ),
-        None,
-    )
-
-
-def _constructor_lines(node: ast.AST | None) -> range:
-    """Return the lines of a class's own constructor; an empty range where it has none."""
-    function = _constructor(node)
-    if function is None:
-        return range(0)
-    return range(function.lineno, (function.end_lineno or function.lineno) + 1)
-
-
-def _parameter_names(node: ast.AST | None, configs: frozenset[str]) -> frozenset[str]:
-    """Return the names of the parameters of the `__init__` that a class defines itself, without
-    `self`, configurations, *args and **kwargs; none where it defines no `__init__`, and for a
-    function or None."""
-    function = _constructor(node)
-    if function is None:
-        return frozenset()
-    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    return frozenset(
-        argument.arg for argument in arguments[1:] if not _is_config_name(argument.arg, configs)
-    )
-
-
-def _assigned_attributes(node: ast.AST | None) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the attributes of `self` that a class's own constructor assigns by a single `=`, each
-    with its value."""
-    for statement in ast.walk(_constructor(node) or ast.Pass()):
-        match statement:
-            case ast.Assign(targets=[ast.Attribute(ast.Name("self"), attr)], value=value):
-                yield attr, value
-
-
-def _is_config_name(name: str, configs: frozenset[str]) -> bool:
-    """Return whether a name is that of a configuration: a usual one, or one of `configs`."""
-    return name == "config" or name.endswith("_config") or name in configs
-
-
-def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:
-    """Return the options, as shown and sorted, that changed lines of a definition read and that had
-    only one value, or none, in all comparisons.
-
-    A size of which the original accepted no other value is left out, since the inputs have that
-    size, and so is a constructor argument of which no value was noted.
-    """
-    constant_options = []
-    for name, option in options_read(definition, session).items():
-        values = session.options.get((definition, name), set())
-        is_unknown = not values and not option.config
-        is_varied = len(values) > 1 or (option.config and name in session.varied_fields)
-        is_fixed_size = (definition, name) in session.tried_options and all(
-            text.lstrip("-").isdigit() for text in values
-        )
-        if not (is_varied or is_unknown or is_fixed_size):
-            constant_options.append(option.shown)
-    return tuple(sorted(constant_options))

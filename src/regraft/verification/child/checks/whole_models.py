@@ -117,7 +117,12 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
         for variation in varied_parts(part, words, session):
             names = variation.names
             varied = variation.part.subject(f"with another {', '.join(names)}")
-            yield replace(varied, fields=names, formats=2 if variation.switches else 1)
+            yield replace(
+                varied,
+                fields=names,
+                formats=2 if variation.switches else 1,
+                drops_values=variation.adds_chance,
+            )
             note_options(part.definition, variation.part.arguments, session)
         for wide_part in widened_parts(
             part, domain_of(part.definition, session).constants, session

@@ -181,12 +181,22 @@ def _values_of_unset(name: str, _: None, __: Choices) -> tuple[Any, ...]:
 
 
 def _related_lists(_: str, value: Sequence[Any], __: Choices) -> tuple[Any, ...]:
-    """Return changed copies of a list or tuple, of its own type; () for an empty one and for one of
-    mixed or other elements."""
+    """Return changed copies of a list or tuple, of its own type, those of its length first; () for
+    an empty one."""
     if not value:
         return ()
     make_sequence: Any = type(value)
     return tuple(make_sequence(alternative) for alternative in _changed_lists(value))
+
+
+def _related_mappings(_: str, value: Mapping[Any, Any], choices: Choices) -> tuple[Any, ...]:
+    """Return copies of a mapping, each with the first other value of one entry; entries whose value
+    has none are left out."""
+    return tuple(
+        {**value, key: alternative}
+        for key, entry in value.items()
+        for alternative in _other_values(str(key), entry, choices)[:1]
+    )
 
 
 # The function that gives other values for those of a type; a bool is an int, too, and comes first.
@@ -197,25 +207,44 @@ _ALTERNATIVES_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, Choices], tuple[Any,
     (str, _alternative_strings),
     (NoneType, _values_of_unset),
     (list | tuple, _related_lists),
+    (dict, _related_mappings),
 )
 
 
 def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield lists of the same length with other values: of flags, with the last one inverted; of
-    integers, with the last one plus 1, then all doubled; of floats, all halved and 0.2 for 0; of
-    different strings, all equal to each of them in turn. Nothing is yielded for other lists."""
+    """Yield lists of the same length with other values, then one with the last value twice and one
+    without it, since loops may run over the list."""
+    yield from _lists_of_same_length(values)
+    yield [*values, values[-1]]
+    if len(values) > 1:
+        yield list(values[:-1])
+
+
+def _lists_of_same_length(values: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield lists of the same length with other values: of flags, with the last one inverted, then
+    all; of integers, with the last one plus 1, then all plus 1, then all doubled; of floats, all
+    halved and 0.2 for 0; of different strings, all equal to each of them in turn. Nothing is
+    yielded for other lists."""
     last = values[-1]
     if all(isinstance(value, bool) for value in values):
         yield [*values[:-1], not last]
+        yield [not value for value in values]
     elif all(isinstance(value, int) for value in values):
         yield [*values[:-1], last + 1]
+        yield [value + 1 for value in values]
         yield [value * 2 for value in values]
     elif all(isinstance(value, float) for value in values):
         yield [value / 2 if value else 0.2 for value in values]
     elif all(isinstance(value, str) for value in values):
-        yield from (
-            [value] * len(values) for value in dict.fromkeys(values) if len(set(values)) > 1
-        )
+        yield from _equal_strings(values)
+
+
+def _equal_strings(strings: Sequence[str]) -> Iterator[list[str]]:
+    """Yield, for each different string, a list of the same length of this string only; nothing for
+    strings that are all equal."""
+    different = tuple(dict.fromkeys(strings))
+    if len(different) > 1:
+        yield from ([string] * len(strings) for string in different)
 
 
 def shorter_blocks(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:

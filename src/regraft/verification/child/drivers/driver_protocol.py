@@ -29,7 +29,7 @@ class Subject:
     PyTorch, and without mutants. A subject that is compared `once` takes one seed and as many
     number formats as `formats` says. `varied(session, words)` yields the subject built with other
     values of the fields whose names are in `words`; the names of those fields are the `fields` of
-    the yielded subject.
+    the yielded subject. One that `drops_values` is compared with dropout on, even if it is light.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Subject:
     formats: int = 1
     varied: Callable[[Any, frozenset[str]], Iterator[Subject]] = lambda session, words: iter(())
     fields: tuple[str, ...] = ()
+    drops_values: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regraft.verification.class_syntax import used_names
+from regraft.verification.names_and_scopes import name_of
 
 Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
 
@@ -113,14 +114,16 @@ def words_of_forward(source: str) -> Choices:
 
 
 def compared_strings(source: str) -> Choices:
-    """Return by name the strings that a file compares names and attributes with, without
-    duplicates, in the order of the source.
+    """Return by name the strings that a file compares names and attributes with, or looks up in a
+    dictionary of constant keys, without duplicates, in the order of the source.
 
-    For `self.kind == "a"` and `self.kind[0] in ("a", "b")` the name is `kind`; all strings on
-    either side of a comparison count. A name that the file compares with other values only has ();
-    names that it does not compare are left out.
+    For `self.kind == "a"`, `self.kind[0] in ("a", "b")` and `{"a": f, "b": g}[self.kind]` the name
+    is `kind`; all strings on either side of a comparison count. A name that the file compares with
+    other values only has (); names that it neither compares nor looks up are left out.
     """
     strings_by_name: dict[str, dict[str, None]] = {}
+    for name, keys in _looked_up_keys(_parse(source)):
+        strings_by_name.setdefault(name, {}).update(dict.fromkeys(keys))
     for node in ast.walk(_parse(source)):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
@@ -137,6 +140,43 @@ def compared_strings(source: str) -> Choices:
                     {constant: None for constant in constants if isinstance(constant, str)}
                 )
     return {name: tuple(values) for name, values in strings_by_name.items()}
+
+
+def _looked_up_keys(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield pairs of a name or attribute and the strings among the keys of a dictionary in which a
+    file looks it up, as `table[name]` or `table.get(name)`; the dictionary is written there, or
+    assigned to a name somewhere in the file."""
+    keys_by_table: dict[str, tuple[str, ...]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[target], value=ast.Dict() as display) if name_of(target):
+                keys_by_table[name_of(target)] = _string_keys(display)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(value=table, slice=key) if name_of(key):
+                pass
+            case ast.Call(func=ast.Attribute(value=table, attr="get"), args=[key, *_]) if name_of(
+                key
+            ):
+                pass
+            case _:
+                continue
+        keys = (
+            _string_keys(table)
+            if isinstance(table, ast.Dict)
+            else keys_by_table.get(name_of(table), ())
+        )
+        if keys:
+            yield name_of(key), keys
+
+
+def _string_keys(table: ast.Dict) -> tuple[str, ...]:
+    """Return the constant strings among the keys of a dictionary display."""
+    return tuple(
+        key.value
+        for key in table.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    )
 
 
 def _compared_names(source: str) -> frozenset[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -64,13 +65,13 @@ class Part:
     def subject(self, description: str) -> Subject:
         """Return the part as a light subject that is compared once, with the same calls for every
         seed; `description` becomes part of its name."""
-        calls = self.calls
+        calls, recipe = self.calls, _recipe(self.cls, self.arguments)
         return Subject(
             f"{self.cls} alone, {description}",
             "alone",
             self.build,
             lambda seed: calls,
-            {**_recipe(self.cls, self.arguments), "flags": dict(self.flags)},
+            {**recipe, "flags": dict(self.flags)} if recipe else {},
             light=True,
             once=True,
         )
@@ -278,17 +279,25 @@ def _show_arguments(arguments: Arguments) -> str:
 
 def _recipe(cls: str, arguments: Arguments) -> dict[str, Any]:
     """Return the description from which a reproducer builds the class: plain values, recipes of
-    configurations, and classes and functions by module and name."""
+    configurations, and classes and functions by module and name; {} where an argument has no form
+    in JSON, such as a partial call."""
     configs = {name: value for name, value in arguments.items() if is_config(value)}
     named = {
         name: value for name, value in arguments.items() if isinstance(value, type | FunctionType)
     }
+    plain = {
+        name: value
+        for name, value in arguments.items()
+        if name not in configs and name not in named
+    }
+    try:
+        json.dumps(plain)
+    except (TypeError, ValueError):
+        return {}
     return {
         "kind": "class",
         "name": cls,
-        "values": {
-            name: v for name, v in arguments.items() if name not in configs and name not in named
-        },
+        "values": plain,
         "configs": {
             name: configuration_objects.recipe_of(value) for name, value in configs.items()
         },
