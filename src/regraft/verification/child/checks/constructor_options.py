@@ -12,12 +12,17 @@ from dataclasses import dataclass, replace
 from types import BuiltinFunctionType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn import functional
 
 from regraft.verification.child.checks.code_replacement import definition_node, syntax_tree
 from regraft.verification.child.checks.constructor_flow import all_keyword_defaults, base_classes
-from regraft.verification.child.checks.size_variants import is_affordable, resize_dimensions
+from regraft.verification.child.checks.size_variants import (
+    is_affordable,
+    moved_features,
+    resize_dimensions,
+)
 from regraft.verification.child.drivers import config_variations, source_hints, standalone_parts
 from regraft.verification.child.drivers.configuration_objects import (
     fields_of,
@@ -30,6 +35,8 @@ from regraft.verification.child.session import Session
 
 SECONDS = 6.0  # for building one definition with other values
 _OPPOSITES = 12  # the most parts with a negative number, or zero, that are tried
+# The format and the device that parameters can be made with, by the names of arguments for them.
+_OF_TENSORS = {"dtype": torch.float64, "device": torch.device("cpu")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,37 +238,47 @@ def _with_argument(part: Part, name: str, value: Any) -> Part:
 
 
 def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[Part]:
-    """Yield a changed part, and for a changed size (an integer above 2) also the part with inputs
-    of that size, where these are affordable."""
+    """Yield a changed part, then parts with inputs that may fit it: for a changed size (an integer
+    above 2) inputs of that size, where these are affordable; for a changed flag inputs whose
+    features are in another dimension (`moved_features`), since it may tell which."""
     yield changed_part
-    old_size, new_size = _plain_value(part, name), _plain_value(changed_part, name)
-    are_sizes = type(old_size) is int and type(new_size) is int and old_size > 2 and new_size > 0
-    if are_sizes and all(is_affordable(call, {old_size: new_size}) for call in part.calls):
+    old_value, new_value = _plain_value(part, name), _plain_value(changed_part, name)
+    if isinstance(old_value, bool):
+        all_calls = zip(*map(moved_features, part.calls), strict=True)
+        yield from (replace(changed_part, calls=calls) for calls in all_calls)
+        return
+    are_sizes = type(old_value) is type(new_value) is int and old_value > 2 and new_value > 0
+    if are_sizes and all(is_affordable(call, {old_value: new_value}) for call in part.calls):
         yield standalone_parts.with_calls(
-            changed_part, lambda call: resize_dimensions(call, {old_size: new_size})
+            changed_part, lambda call: resize_dimensions(call, {old_value: new_value})
         )
 
 
 def _other_values(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
     """Yield other values for the argument `name` whose value is `value`: for a class of layers, or
-    a partial call of it, another class; for a function of PyTorch another one; for any other value
-    those of `config_variations.second_values`, such as the opposite of a flag."""
+    a partial call of it, another class; for a function of PyTorch another one; where there is no
+    format or device of parameters those of `_OF_TENSORS`; then those of
+    `config_variations.second_values`, such as the opposite of a flag."""
+    candidates: tuple[Any, ...] = ()
     cls = value.func if isinstance(value, functools.partial) else value
     if isinstance(cls, type) and issubclass(cls, nn.Module):
         is_activation = cls.__module__.endswith("activation")
-        yield from (
-            layer
-            for layer in ((nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,))
-            if layer is not value
-        )
-    elif callable(value) and not isinstance(value, type):
-        module = getattr(value, "__module__", None) or ""
-        if module.split(".")[0] == "torch" or isinstance(value, BuiltinFunctionType):
-            yield from (
-                function for function in (functional.silu, functional.relu) if function is not value
-            )
+        candidates = (nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,)
+    elif _is_function_of_torch(value):
+        candidates = (functional.silu, functional.relu)
+    elif value is None and name in _OF_TENSORS:
+        candidates = (_OF_TENSORS[name],)
+    yield from (candidate for candidate in candidates if candidate is not value)
     for override in config_variations.second_values({name: value}, frozenset({name}), choices):
         yield override[name]
+
+
+def _is_function_of_torch(value: Any) -> bool:
+    """Return whether a value is a function, but no class, of PyTorch or built into Python."""
+    if isinstance(value, BuiltinFunctionType):
+        return True
+    module = getattr(value, "__module__", None) or ""
+    return callable(value) and not isinstance(value, type) and module.split(".")[0] == "torch"
 
 
 def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:

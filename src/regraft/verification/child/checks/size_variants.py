@@ -170,6 +170,33 @@ def resize_dimensions(call: Call, sizes: Mapping[int, int], *, features: bool = 
     return map_call(call, resize_leaf, call.label, call.beyond)
 
 
+def moved_features(call: Call) -> tuple[Call, ...]:
+    """Return calls whose features are in another dimension: in floating-point tensors of three to
+    five dimensions the last dimension becomes the second one, also with a further dimension of
+    size 1 at the end, or the second one the last."""
+    return (
+        _with_moved_dimension(call, -1, 1),
+        _with_moved_dimension(call, -1, 1, longer=True),
+        _with_moved_dimension(call, 1, -1),
+    )
+
+
+def _with_moved_dimension(call: Call, source: int, target: int, *, longer: bool = False) -> Call:
+    """Return a call in whose floating-point tensors of three to five dimensions the dimension
+    `source` is at `target`, followed by one of size 1 if `longer`."""
+
+    def move(leaf: Any) -> Any:
+        """Return a tensor with its dimension moved, and any other argument as it is."""
+        if not (
+            isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and 3 <= leaf.dim() <= 5
+        ):
+            return leaf
+        moved = leaf.movedim(source, target).contiguous()
+        return moved.unsqueeze(-1) if longer else moved
+
+    return map_call(call, move, call.label, call.beyond)
+
+
 def is_affordable(call: Call, sizes: Mapping[int, int]) -> bool:
     """Return whether the tensors of a call would have at most `_ELEMENTS` elements together if each
     dimension whose size is a key of `sizes` got the new size."""
