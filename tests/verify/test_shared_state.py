@@ -98,3 +98,30 @@ def test_a_wrong_edit_beside_shared_modules_is_refuted_alone(
     verdicts = statuses(tmp_path, CONVOLUTION, wrong, (CONV, EQUAL_CONV))
     assert verdicts["Tabled"].status == "refuted"
     assert verdicts["Conv"].status == "proved", verdicts["Conv"].reason
+
+
+@pytest.mark.parametrize(
+    ("after", "status"), [("2 * self.linear(x)", "proved"), ("self.linear(x) * 3", "refuted")]
+)
+def test_a_module_with_a_lock_which_has_no_copy_is_compared(
+    after: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = """
+import threading
+
+from torch import nn
+
+
+class Locked(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.lock = threading.Lock()
+        self.linear = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        with self.lock:
+            return self.linear(x) * 2
+"""
+    verdict = statuses(tmp_path, text, ("self.linear(x) * 2", after))["Locked"]
+    assert verdict.status == status, verdict

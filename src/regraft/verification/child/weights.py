@@ -224,15 +224,33 @@ def _is_rate(owner: Any, name: str, value: Any) -> bool:
 
 def copy_model(model: Any) -> Any:
     """Return a deep copy of a model; a tensor that a call left in an attribute of a module (old
-    weight norm) is copied without its history. Raises what deepcopy raises."""
-    modules = model.modules() if isinstance(model, nn.Module) else ()
-    attribute_tensors = (
-        value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, torch.Tensor)
-    )
-    return copy.deepcopy(
-        model,
-        {id(tensor): tensor.detach().clone() for tensor in attribute_tensors if not tensor.is_leaf},
-    )
+    weight norm) is copied without its history, and attributes that cannot be copied, such as locks,
+    are shared with the model. Raises what deepcopy raises otherwise."""
+    modules = tuple(model.modules()) if isinstance(model, nn.Module) else ()
+    values = [value for module in modules for value in vars(module).values()]
+    copies: dict[int, Any] = {
+        id(value): value.detach().clone()
+        for value in values
+        if isinstance(value, torch.Tensor) and not value.is_leaf
+    }
+    try:
+        return copy.deepcopy(model, dict(copies))
+    except TypeError:  # what pickle says of objects without a copy
+        shared = {id(value): value for value in values if not _can_be_copied(value)}
+        if not shared:
+            raise
+        return copy.deepcopy(model, {**copies, **shared})
+
+
+def _can_be_copied(value: Any) -> bool:
+    """Return whether an attribute of a module has a deep copy; those of tensors, modules and their
+    registries are taken for granted."""
+    if value is None or isinstance(
+        value, bool | int | float | str | dict | torch.Tensor | nn.Module
+    ):
+        return True
+    try:
+        copy.deepcopy(value)
+    except TypeError:
+        return False
+    return True
