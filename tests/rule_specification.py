@@ -36,6 +36,7 @@ from regraft.dsl.syntax import (
     Slice,
     Transformation,
     Var,
+    Wildcard,
 )
 from regraft.matching.pattern import alternatives, variables
 from regraft.ops import rms_norm
@@ -88,6 +89,7 @@ STRUCTURAL = frozenset(
         "pairwise",
         "expanded_pairwise",
         "loop_step",
+        "basic_index",
         "carried",
         "first_only",
         "joins_enlarged",
@@ -154,8 +156,10 @@ def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
         return resolve(operand.path)
     if isinstance(operand, Attr):
         return getattr(evaluate(operand.base, env), operand.name)
-    if isinstance(operand, Group):
-        return tuple(evaluate(element, env) for element in operand.items)
+    if isinstance(operand, Group):  # rewritten code applies indices `_` to the kernel's result
+        items = [item for item in operand.items if not isinstance(item, Wildcard)]
+        further = (...,) if len(items) < len(operand.items) else ()
+        return (*(evaluate(element, env) for element in items), *further)
     if isinstance(operand, Item):
         return evaluate(operand.base, env)[evaluate(operand.index, env)]
     if isinstance(operand, Slice):

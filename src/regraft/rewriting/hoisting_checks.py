@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from regraft.dsl.syntax import Var
 from regraft.matching.loop_values import time_before_loop
 from regraft.matching.uses import METADATA
+from regraft.rewriting.arrays_without_gradients import foreign_library, is_of_whole_numbers
 from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.match_checks import SHARING_OPS
 from regraft.rewriting.superfluous_statements import StatementRewriter
@@ -70,7 +71,7 @@ class HoistingChecks(StatementRewriter):
     def _check_gradients(self, loop: ast.stmt, step: Node) -> None:
         """Raise Withheld where the loop is under `no_grad` or `inference_mode` (the kernel makes
         only the backward pass faster), where its steps compute gradients, and where a sliced value
-        is an array of NumPy."""
+        has no gradient: whole numbers, or an array of another library."""
         function = self.match.body.node
         contexts = list(function.decorator_list)
         for outer in ast.walk(function):
@@ -81,9 +82,12 @@ class HoistingChecks(StatementRewriter):
                 raise Withheld("no gradients are recorded here", context.lineno)
         self._check_differentiation(step)
         for value in self._looped_values():
-            source = value.node
-            if source is not None and source.spelling.startswith("numpy."):
-                raise self._withholding("the slices are those of an array of NumPy", source)
+            library = foreign_library(value, self.source.tree)
+            if library:
+                reason = f"the slices are those of an array of {library}"
+                raise self._withholding(reason, value.node or self.root)
+        if all(map(is_of_whole_numbers, self._looped_values())):
+            raise self._withholding("the slices are whole numbers, without gradients", self.root)
 
     def _check_differentiation(self, step: Node) -> None:
         """Raise Withheld where the steps of the loop compute gradients: those of one slice each."""
