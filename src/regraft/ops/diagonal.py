@@ -219,10 +219,7 @@ def _batched_scaling(
         return "reference"
     if matrices.numel() * scales.shape[-1] < _LEAST_SCALED and not are_kernels_forced():
         return "reference"
-    if not isinstance(dtype, torch.dtype | None) or scales.shape[-1] != matrices.shape[dim]:
-        return "reference"
-    batches = zip(reversed(scales.shape[:-1]), reversed(matrices.shape[:-2]), strict=False)
-    if not all(left == right or 1 in (left, right) for left, right in batches):
+    if not isinstance(dtype, torch.dtype | None) or not _do_shapes_fit(scales, matrices, dim):
         return "reference"
     if not scales.is_cpu or not can_read():
         return "reference"
@@ -231,6 +228,14 @@ def _batched_scaling(
         return "reference"
     total = converted.sum().item() + matrices.detach().sum().item()
     return "torch-native" if math.isfinite(total) else "reference"
+
+
+def _do_shapes_fit(scales: torch.Tensor, matrices: torch.Tensor, dim: int) -> bool:
+    """Return whether there is a number for each index of `dim`, and the batches broadcast."""
+    batches = zip(reversed(scales.shape[:-1]), reversed(matrices.shape[:-2]), strict=False)
+    return scales.shape[-1] == matrices.shape[dim] and all(
+        left == right or 1 in (left, right) for left, right in batches
+    )
 
 
 def _are_exact(first: torch.Tensor, second: torch.Tensor) -> bool:
