@@ -146,6 +146,17 @@ class Case:
     constants: frozenset[str] = frozenset()
 
 
+def _evaluate_group(group: Group, env: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values of a group's elements, without the indices `_` of a subscript, which
+    rewritten code applies to the kernel's result: `:` before the first other index, `...` after
+    it."""
+    items = list(group.items)
+    start = next((i for i, item in enumerate(items) if not isinstance(item, Wildcard)), 0)
+    values = [evaluate(item, env) for item in items[start:] if not isinstance(item, Wildcard)]
+    further = (...,) if start + len(values) < len(items) else ()
+    return (*(slice(None),) * start, *values, *further)
+
+
 def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
     """Return the value of an operand of the notation."""
     if isinstance(operand, Var):
@@ -156,10 +167,8 @@ def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
         return resolve(operand.path)
     if isinstance(operand, Attr):
         return getattr(evaluate(operand.base, env), operand.name)
-    if isinstance(operand, Group):  # rewritten code applies indices `_` to the kernel's result
-        items = [item for item in operand.items if not isinstance(item, Wildcard)]
-        further = (...,) if len(items) < len(operand.items) else ()
-        return (*(evaluate(element, env) for element in items), *further)
+    if isinstance(operand, Group):
+        return _evaluate_group(operand, env)
     if isinstance(operand, Item):
         return evaluate(operand.base, env)[evaluate(operand.index, env)]
     if isinstance(operand, Slice):

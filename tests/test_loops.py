@@ -47,7 +47,13 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, list[str
         "for t in range(4):\n    y = y + torch.tanh(x[:, t, True])\nreturn y",
         "for t in range(4):\n    y = y + torch.tanh(x[..., t, 0])\nreturn y",
         "for t in range(4):\n    y = y + torch.tanh(x[..., t, None])\nreturn y",
-        "for t in range(4):\n    y = y + torch.tanh(x[:2, t, None])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[0, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[t, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[None, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[flag, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[:, None, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[..., None, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[:, ..., t])\nreturn y",
     ],
 )
 def test_what_differs_between_the_steps_or_is_no_number_stays(
@@ -189,7 +195,7 @@ def test_further_indices_are_those_of_the_slice(rules: tuple[CompiledRule, ...])
 for t in range(3):
     y = y + torch.tanh(x[:, t, None]) * x[:, t, :, None] * x[:, t, -1, None, None]
     y = y + x[:, :, t, ...] + x[:, :, t, 1:, None] + x[:, t, :, :t]
-    y = y + x[:, :, :, t] + x[:, :, :, t, None]
+    y = y + x[:, :, :, t] + x[:, :, :, t, None] + x[:flag, t] + x[::2, 1:, t, 0]
     for u in range(2):
         y = y + torch.tanh(x[:, :, t, u])
 """
@@ -200,7 +206,7 @@ x_slices_3 = slices_along(x, 3)
 for t in range(3):
     y = y + torch.tanh(a[t][:, None]) * a[t][:, :, None] * a[t][:, -1, None, None]
     y = y + b[t] + b[t][:, :, 1:, None] + a[t][:, :, :t]
-    y = y + c[t] + c[t][:, :, :, None]
+    y = y + c[t] + c[t][:, :, :, None] + a[t][:flag] + b[t][::2, 1:, 0]
     for u in range(2):
         y = y + torch.tanh(b[t][:, :, u])
 """
@@ -222,6 +228,7 @@ for t in range(1, 3):
     y = y + torch.tanh(x[:, t, None]).sum() * x[:, t, :, None].cos().sum()
     y = y + x[:, t, -1, None, None].exp().sum() + x[:, :, t, 1:, None].sin().sum()
     y = y + x[:, :, :, t].cos().sum()
+    y = y + x[:2, t].tanh().sum() * x[::2, 1:, t, 0].cos().sum() + x[:, :t, :, t].sin().sum()
     y = y + x[:, :, :, t, None].tanh().sum() + x[:, -t, :, :t].tanh().sum()
     for u in range(2):
         y = y + torch.tanh(x[:, :, t, u]).sum() * x[:, t, ..., u].cos().sum()

@@ -468,22 +468,32 @@ def _loop_step(args: Arguments, scope: Scope) -> str:
 
 
 def _basic_index(args: Arguments, scope: Scope) -> str:
-    """Return a reason where a subscript has an index that may be a tensor or a list, which PyTorch
-    does not apply one after the other with its other indices."""
-    value = scope.value(args[0])
+    """Return a reason where an index of a subscript may be a tensor or a list, which PyTorch does
+    not apply one after the other with its other indices, or where not all of its first indices are
+    slices; the second argument is their number."""
+    value, count = scope.value(args[0]), args[1]
     node = value.node if value is not None else None
     index = node.args.get("index") if node is not None and node.op == "py.item" else None
-    if index is None or all(map(_is_basic_index, index.items or (index,))):
+    if index is None or not isinstance(count, Const) or not isinstance(count.value, int):
         return ""
-    return f"an index of {_variable_text(args[0])} may be a tensor"
+    items = index.items or (index,)
+    if not all(map(_is_slice, items[: count.value])):
+        return f"not only slices are before the number in {_variable_text(args[0])}"
+    if not all(map(_is_basic_index, items)):
+        return f"an index of {_variable_text(args[0])} may be a tensor"
+    return ""
 
 
 def _is_basic_index(index: Value) -> bool:
     """Return whether an index is a slice, `None`, `...` or a number."""
     if index.const is not MISSING:
         return not isinstance(index.const, bool | str)
-    is_slice = index.node is not None and index.node.op == "py.slice"
-    return is_slice or index.kind == "int" or bool(step_nodes(index))
+    return _is_slice(index) or index.kind == "int" or bool(step_nodes(index))
+
+
+def _is_slice(index: Value) -> bool:
+    """Return whether an index is a slice, written with colons."""
+    return index.node is not None and index.node.op == "py.slice"
 
 
 def _carried(args: Arguments, scope: Scope) -> str:
@@ -606,7 +616,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "attends": (1, 1, _attends),
     "rms_norm": (1, 1, _rms_norm),
     "loop_step": (2, 2, _loop_step),
-    "basic_index": (1, 1, _basic_index),
+    "basic_index": (2, 2, _basic_index),
     "carried": (2, 2, _carried),
     "first_only": (1, 1, _first_only),
     "joins_enlarged": (2, 2, _joins_enlarged),

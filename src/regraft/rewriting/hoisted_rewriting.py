@@ -191,16 +191,16 @@ class HoistedRewriter(HoistingChecks):
 
 
 def _further_indices(subscript: ast.AST) -> list[ast.expr]:
-    """Return the indices by which the slice is indexed that a subscript takes by its first number:
-    all but this number; [] where these are whole slices and `...` alone."""
+    """Return the indices by which the slice is indexed that a subscript takes by a number: all but
+    the first that is no slice or `...`; [] where these are whole slices and `...` alone."""
     index = getattr(subscript, "slice", None)
     elements = index.elts if isinstance(index, ast.Tuple) else []
-    position = next(i for i, part in enumerate([*elements, None]) if not _is_whole(part))
-    further = elements[position + 1 :]
-    return [] if all(map(_is_whole, further)) else elements[:position] + further
+    is_number = [not (isinstance(part, ast.Slice) or _is_whole(part)) for part in elements]
+    further = [part for i, part in enumerate(elements) if i != is_number.index(True)]
+    return [] if all(map(_is_whole, further)) else further
 
 
-def _is_whole(index: ast.expr | None) -> bool:
+def _is_whole(index: ast.expr) -> bool:
     """Return whether an index is `:` or `...`."""
     if isinstance(index, ast.Slice):
         return index.lower is index.upper is index.step is None
