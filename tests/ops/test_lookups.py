@@ -66,6 +66,17 @@ def test_numbers_by_one_hot_vectors(shape: tuple[int, ...], dtype: Any) -> None:
     assert torch.equal(*slopes)
 
 
+def test_numbers_by_one_hot_vectors_that_are_added_up_over_the_second_dimension() -> None:
+    for shape, expected in (((4,), "torch-native"), ((5, 5), "reference"), ((), "reference")):
+        values, index = torch.randn(*shape, 5), torch.randint(0, 5, shape)
+        assert implementation("one_hot_select", values, index, 5, dim=1) == expected
+        if shape:
+            ours, theirs = (
+                op(values, index, 5, dim=1) for op in (one_hot_select, REFERENCES["one_hot_select"])
+            )
+            assert torch.equal(ours, theirs)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), INFINITY, -INFINITY])
 def test_zero_times_what_is_not_finite_is_not_a_number(bad: float) -> None:
     table = torch.randn(5, 3)
@@ -181,8 +192,18 @@ def test_diagonals_of_products(rows: int, columns: int) -> None:
         slopes = [torch.autograd.grad(made.square().sum(), (first, second)) for made in results]
         for ours, theirs in zip(*slopes, strict=True):
             torch.testing.assert_close(ours, theirs)
+    by_diag = product_diagonal(first, second.t(), by_diag=True)
+    torch.testing.assert_close(by_diag, torch.diag(first @ second.t()))
     with pytest.raises(RuntimeError):
         product_trace(first, second)
+
+
+def test_diag_of_a_product_that_is_a_vector_is_a_matrix() -> None:
+    matrix, vector = torch.randn(4, 3), torch.randn(3)
+    assert implementation("product_diagonal", matrix, vector, by_diag=True) == "reference"
+    assert torch.equal(product_diagonal(matrix, vector, by_diag=True), torch.diag(matrix @ vector))
+    with pytest.raises(RuntimeError):
+        product_diagonal(torch.randn(2, 4, 3), torch.randn(2, 3, 4), by_diag=True)
 
 
 def test_products_with_diagonal_matrices() -> None:

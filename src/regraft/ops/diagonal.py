@@ -137,22 +137,32 @@ def matmul_diagonals_implementation(
     return _batched_scaling(scales, matrices, -1, dtype)
 
 
-def product_diagonal(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def product_diagonal(
+    first: torch.Tensor, second: torch.Tensor, *, by_diag: bool = False
+) -> torch.Tensor:
     """Return `torch.diagonal(first @ second)` without the elements beside the diagonal.
 
     Shapes: `(N, K)` and `(K, M)` to `(min(N, M),)`.
+
+    by_diag  whether the source calls `torch.diag`, which makes a matrix of a product that is a
+             vector
     """
-    if product_diagonal_implementation(first, second) == "torch-native":
+    if product_diagonal_implementation(first, second, by_diag=by_diag) == "torch-native":
         return _diagonal(first, second)
-    return product_diagonal_reference(first, second)
+    return product_diagonal_reference(first, second, by_diag=by_diag)
 
 
-def product_diagonal_reference(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def product_diagonal_reference(
+    first: torch.Tensor, second: torch.Tensor, *, by_diag: bool = False
+) -> torch.Tensor:
     """Compute the composition that the op replaces."""
-    return torch.diagonal(torch.matmul(first, second))
+    product = torch.matmul(first, second)
+    return torch.diag(product) if by_diag else torch.diagonal(product)
 
 
-def product_diagonal_implementation(first: torch.Tensor, second: torch.Tensor) -> str:
+def product_diagonal_implementation(
+    first: torch.Tensor, second: torch.Tensor, *, by_diag: bool = False
+) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(first, second) or first.dim() != 2 or second.dim() != 2:
         return "reference"
