@@ -19,7 +19,7 @@ from regraft.matching.enlarged_parts import (
     may_be_last_dimension,
 )
 from regraft.matching.loop_values import is_before, is_carried, step_nodes
-from regraft.matching.matrices import is_column_product, may_be_matrix
+from regraft.matching.matrices import is_column_product, is_matrix_attribute, may_be_matrix
 from regraft.matching.reductions import is_call_of_torch
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
@@ -30,7 +30,7 @@ from regraft.structure.module import Module
 from regraft.structure.norms import is_rms_norm
 from regraft.structure.optable import table
 from regraft.structure.rank import exchanges_last_dimensions, rank
-from regraft.structure.unit_dimensions import are_crossed
+from regraft.structure.unit_dimensions import are_crossed, meets_rows
 
 Arguments = tuple[Operand, ...]
 
@@ -296,12 +296,18 @@ def _feeds(args: Arguments, scope: Scope) -> str:
 
 def _pairwise(args: Arguments, scope: Scope, *, expanded: bool = False) -> str:
     """Return a reason unless two tensors are certainly broadcast against each other, by dimensions
-    of size one that the source gives them.
+    of size one that the source gives them, or gives one of them before the rows of a matrix of the
+    model.
 
     expanded: passed on to `are_crossed`; whether `expand` may give them, too.
     """
     first, second = scope.value(args[0]), scope.value(args[1])
-    if first is not None and second is not None and are_crossed(first, second, expanded=expanded):
+    if first is None or second is None or are_crossed(first, second, expanded=expanded):
+        return ""
+    pairs = ((first, second), (second, first))
+    if any(
+        meets_rows(value) and is_matrix_attribute(other, scope.structure) for value, other in pairs
+    ):
         return ""
     names = " and ".join(map(_variable_text, args))
     return f"{names} are not known to be broadcast against each other"
