@@ -4,17 +4,15 @@ kernel takes there are certainly those that the loop would take."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from regraft.dsl.syntax import Var
 from regraft.matching.loop_values import time_before_loop
-from regraft.matching.uses import METADATA
 from regraft.rewriting.arrays_without_gradients import foreign_library, is_of_whole_numbers
 from regraft.rewriting.kernel_call_source import Withheld
-from regraft.rewriting.match_checks import SHARING_OPS
+from regraft.rewriting.memory import SHARING_OPS, written_values
 from regraft.rewriting.superfluous_statements import StatementRewriter
 from regraft.structure import guards
-from regraft.structure.calls import PURE_FUNCTIONS, changes_input, writes
+from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
 
 # Methods by which a list keeps what it is given: a slice that stays there may be written into.
@@ -29,13 +27,6 @@ _GRADIENT_ATTRIBUTES = frozenset(
     {"grad", "register_hook", "register_post_accumulate_grad_hook", "retain_grad"}
 )
 _DIFFERENTIATING = frozenset({"backward", "grad"})  # what computes or holds gradients
-# Operations whose result is new, so that writing into it changes no argument.
-_MAKING_OPS = frozenset(
-    {"add", "cat", "clone", "div", "empty_like", "full_like", "matmul", "mean", "mul", "neg"}
-    | {"new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like", "randn_like"}
-    | {"stack", "sub", "sum", "zeros_like"}
-)
-_WRAPPING = frozenset({"torch.as_tensor", "torch.from_numpy"})
 # Functions that only show what they are given.
 _SHOWING = frozenset({"print", "repr", "str"})
 
@@ -231,47 +222,3 @@ def _is_call_for_effect(node: Node) -> bool:
     statement = node.statement.node
     is_statement = isinstance(statement, ast.Expr) and statement.value is node.expr
     return node.op == "call" and is_statement and node.spelling not in _SHOWING
-
-
-def written_values(writer: Node) -> Iterator[Value]:
-    """Yield the value that a node in place writes into, its first argument, and all values of which
-    that may be a view, a part or a branch."""
-    value = next(iter(writer.args.values()), None)
-    visited: set[Value] = set()
-    pending = [value] if value is not None else []
-    while pending:
-        current = pending.pop()
-        if current in visited:
-            continue
-        visited.add(current)
-        yield current
-        pending += [option for _, option in current.options]
-        if current.node is not None and not _makes_new_memory(current.node):
-            pending += list(current.node.args.values())[:1]
-
-
-def possible_sources(value: Value) -> set[Value]:
-    """Return a value with all values of which it may be a part, a view or a container, constants
-    left out."""
-    sources, pending = {value}, [value]
-    while pending:
-        current = pending.pop()
-        node = current.node
-        following = [option for _, option in current.options]
-        if node is not None and not _makes_new_memory(node):
-            args = list(node.args.values())
-            lists = [arg for arg in args if arg.node and isinstance(arg.node.expr, ast.List)]
-            is_repetition = isinstance(node.expr, ast.BinOp) and isinstance(node.expr.op, ast.Mult)
-            following += lists if is_repetition and len(lists) == 1 else args
-        pending += [source for source in following if source not in sources]
-        sources.update(pending)
-    return {source for source in sources if source.origin != "const"}
-
-
-def _makes_new_memory(node: Node) -> bool:
-    """Return whether the result of a node shares no memory with its arguments."""
-    if node.op == "py.attr":
-        return node.spelling in METADATA
-    if node.op == "py.call":
-        return node.spelling in PURE_FUNCTIONS - _WRAPPING
-    return node.op in _MAKING_OPS and not changes_input(node.op, node.args)
