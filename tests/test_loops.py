@@ -89,6 +89,9 @@ def test_what_differs_between_the_steps_or_is_no_number_stays(
         ("for t in range(4):\n    y.append({'x': x[:, t].unsqueeze(1)})", STORED),
         ("with torch.no_grad():\n    for t in range(4):\n        y = y + x[:, t]", "no gradients"),
         ("for t in range(4):\n    y = y + (x[:, t] == 2).sum()", "has no gradient"),
+        ("for t in range(4):\n    y.append(x[:, t].tolist())", "has no gradient"),
+        ("for t in range(4):\n    y.append(x[:, t].detach().mean())", "has no gradient"),
+        ("for t in range(4):\n    y.append(x[:, t].argmax(-1))", "has no gradient"),
         ("z = x.long()\nfor t in range(4):\n    y = y + z[:, t].abs()", "whole numbers"),
         (
             "z = x.argmax(1)[:, None]\nfor t in range(4):\n    y = y + z[:, t].abs()",

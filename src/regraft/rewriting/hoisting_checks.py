@@ -26,6 +26,8 @@ _CONTAINERS = frozenset({"dict", "list", "tuple"})
 _GRADIENT_ATTRIBUTES = frozenset(
     {"grad", "register_hook", "register_post_accumulate_grad_hook", "retain_grad"}
 )
+# Methods whose result has no gradient.
+_DETACHING = frozenset({"argmax", "argmin", "argsort", "detach", "item", "numpy", "tolist"})
 _DIFFERENTIATING = frozenset({"backward", "grad"})  # what computes or holds gradients
 # Functions that only show what they are given.
 _SHOWING = frozenset({"print", "repr", "str"})
@@ -194,9 +196,16 @@ def is_made_by_torch(value: Value) -> bool:
 
 
 def _takes_no_gradient(use: Node, value: Value) -> bool:
-    """Return whether a node uses a value as an index, alone or beside others, or compares it."""
-    if use.op in ("embedding", "py.compare"):
+    """Return whether a node uses a value as an index, alone or beside others, compares it, or takes
+    its numbers out of PyTorch or of the graph."""
+    callee = use.args.get("callee")
+    attribute = callee.attribute() if callee is not None else None
+    method = attribute[1] if attribute is not None else use.op
+    if method in _DETACHING or use.op in ("embedding", "py.compare"):
         return True
+    if use.op == "py.attr":  # a method that is called in the next node
+        inner_uses = use.output.every_use()
+        return bool(inner_uses) and all(_takes_no_gradient(inner, value) for inner in inner_uses)
     if use.op == "py.tuple":
         inner_uses = use.output.every_use()
         return bool(inner_uses) and all(
