@@ -36,6 +36,7 @@ from regraft.dsl.syntax import (
     Slice,
     Transformation,
     Var,
+    Wildcard,
 )
 from regraft.matching.pattern import alternatives, variables
 from regraft.ops import rms_norm
@@ -88,6 +89,7 @@ STRUCTURAL = frozenset(
         "pairwise",
         "expanded_pairwise",
         "loop_step",
+        "basic_index",
         "carried",
         "first_only",
         "joins_enlarged",
@@ -144,6 +146,17 @@ class Case:
     constants: frozenset[str] = frozenset()
 
 
+def _evaluate_group(group: Group, env: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values of a group's elements, without the indices `_` of a subscript, which
+    rewritten code applies to the kernel's result: `:` before the first other index, `...` after
+    it."""
+    items = list(group.items)
+    start = next((i for i, item in enumerate(items) if not isinstance(item, Wildcard)), 0)
+    values = [evaluate(item, env) for item in items[start:] if not isinstance(item, Wildcard)]
+    further = (...,) if start + len(values) < len(items) else ()
+    return (*(slice(None),) * start, *values, *further)
+
+
 def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
     """Return the value of an operand of the notation."""
     if isinstance(operand, Var):
@@ -155,7 +168,7 @@ def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
     if isinstance(operand, Attr):
         return getattr(evaluate(operand.base, env), operand.name)
     if isinstance(operand, Group):
-        return tuple(evaluate(element, env) for element in operand.items)
+        return _evaluate_group(operand, env)
     if isinstance(operand, Item):
         return evaluate(operand.base, env)[evaluate(operand.index, env)]
     if isinstance(operand, Slice):

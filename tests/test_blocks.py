@@ -102,6 +102,19 @@ def test_a_value_that_the_next_step_of_a_loop_reads() -> None:
     assert run(f"{head}{inner}        print(i)\n".replace("for step", "for i"))[0].findings == ()
 
 
+def test_a_dimension_by_name_is_the_first_argument_of_a_reduction() -> None:
+    text = RULE.replace("$x[row].sum()", "$x[row].sum(-1, keepdim=True)")
+    for call, count in (
+        ("x[i].sum(dim=-1, keepdim=True)", 1),
+        ("x[i].sum(-1, keepdim=True)", 1),
+        ("x[i].sum(dim=-2, keepdim=True)", 0),
+        ("x[i].sum(keepdim=True, dim=-1)", 0),
+        ("x[i].sum(axis=-1, keepdim=True)", 0),
+    ):
+        report, _ = rewrite_code(rule(text), HEAD + FITS.replace("x[i].sum()", call))
+        assert len(report.findings) == count
+
+
 @pytest.mark.parametrize(
     "size", ["size", "7", "-1", "self.size", "x.shape[-1]", "x.shape[0]", "module.constant"]
 )

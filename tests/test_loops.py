@@ -42,6 +42,18 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, list[str
         "return [torch.tanh(x[:, t]) for x in (x, y) for t in range(4)]",
         "for t in range(4):\n    y = y + torch.tanh(x[:, t + torch.tensor([0, 1])])\nreturn y",
         "for t in range(4):\n    y = y + torch.tanh(x[:, not t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[:, t, flag])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[:, t, [0, 1]])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[:, t, True])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[..., t, 0])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[..., t, None])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[0, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[t, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[None, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[flag, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[:, None, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[..., None, t])\nreturn y",
+        "for t in range(4):\n    y = y + torch.tanh(x[:, ..., t])\nreturn y",
     ],
 )
 def test_what_differs_between_the_steps_or_is_no_number_stays(
@@ -77,6 +89,16 @@ def test_what_differs_between_the_steps_or_is_no_number_stays(
         ("for t in range(4):\n    y.append({'x': x[:, t].unsqueeze(1)})", STORED),
         ("with torch.no_grad():\n    for t in range(4):\n        y = y + x[:, t]", "no gradients"),
         ("for t in range(4):\n    y = y + (x[:, t] == 2).sum()", "has no gradient"),
+        ("for t in range(4):\n    y.append(x[:, t].tolist())", "has no gradient"),
+        ("for t in range(4):\n    y.append(x[:, t].detach().mean())", "has no gradient"),
+        ("for t in range(4):\n    y.append(x[:, t].argmax(-1))", "has no gradient"),
+        ("z = x.long()\nfor t in range(4):\n    y = y + z[:, t].abs()", "whole numbers"),
+        (
+            "z = x.argmax(1)[:, None]\nfor t in range(4):\n    y = y + z[:, t].abs()",
+            "whole numbers",
+        ),
+        ("z = (x > 2).clone()\nfor t in range(4):\n    y = y + z[:, t] * x", "whole numbers"),
+        ("z = x.to(torch.int64)\nfor t in range(4):\n    y = y + z[:, t].abs()", "whole numbers"),
         ("for t in range(4):\n    z = torch.tanh(x[:, t])\n    yield z", "other code runs"),
     ],
 )
@@ -169,3 +191,88 @@ for t in range(4):
 """
     text, _ = rewritten(rules, body)
     assert "y + torch.tanh(x_slices[t])" in text
+
+
+def test_further_indices_are_those_of_the_slice(rules: tuple[CompiledRule, ...]) -> None:
+    body = """
+for t in range(3):
+    y = y + torch.tanh(x[:, t, None]) * x[:, t, :, None] * x[:, t, -1, None, None]
+    y = y + x[:, :, t, ...] + x[:, :, t, 1:, None] + x[:, t, :, :t]
+    y = y + x[:, :, :, t] + x[:, :, :, t, None] + x[:flag, t] + x[::2, 1:, t, 0]
+    for u in range(2):
+        y = y + torch.tanh(x[:, :, t, u])
+"""
+    expected = """
+x_slices = slices_along(x, 1)
+x_slices_2 = slices_along(x, 2)
+x_slices_3 = slices_along(x, 3)
+for t in range(3):
+    y = y + torch.tanh(a[t][:, None]) * a[t][:, :, None] * a[t][:, -1, None, None]
+    y = y + b[t] + b[t][:, :, 1:, None] + a[t][:, :, :t]
+    y = y + c[t] + c[t][:, :, :, None] + a[t][:flag] + b[t][::2, 1:, 0]
+    for u in range(2):
+        y = y + torch.tanh(b[t][:, :, u])
+"""
+    numbers = {"a": "x_slices"} | {name: f"x_slices_{n}" for n, name in enumerate("bc", 2)}
+    text, reasons = rewritten(rules, body)
+    for name, slices in numbers.items():
+        expected = expected.replace(f"{name}[t]", f"{slices}[t]")
+    assert sorted(text.split("\n")) == sorted(expected.strip("\n").split("\n"))
+    assert not reasons
+
+
+def test_further_indices_give_the_same_results_and_gradients(
+    rules: tuple[CompiledRule, ...],
+) -> None:
+    torch = pytest.importorskip("torch")
+    body = """
+y = 0
+for t in range(1, 3):
+    y = y + torch.tanh(x[:, t, None]).sum() * x[:, t, :, None].cos().sum()
+    y = y + x[:, t, -1, None, None].exp().sum() + x[:, :, t, 1:, None].sin().sum()
+    y = y + x[:, :, :, t].cos().sum()
+    y = y + x[:2, t].tanh().sum() * x[::2, 1:, t, 0].cos().sum() + x[:, :t, :, t].sin().sum()
+    y = y + x[:, :, :, t, None].tanh().sum() + x[:, -t, :, :t].tanh().sum()
+    for u in range(2):
+        y = y + torch.tanh(x[:, :, t, u]).sum() * x[:, t, ..., u].cos().sum()
+return y
+"""
+    text, reasons = rewritten(rules, body)
+    assert not reasons
+    assert "x[" not in text
+    x = torch.randn(3, 4, 5, 6, dtype=torch.float64, requires_grad=True)
+    results = []
+    for lines in (body.strip("\n"), text):
+        inner = "".join(f"    {line}\n" for line in lines.split("\n"))
+        namespace = {"torch": torch}
+        header = "from regraft.ops import slices_along\n\n\ndef f(x):\n"
+        exec(header + inner, namespace)
+        result = namespace["f"](x)
+        results.append((result, *torch.autograd.grad(result, x)))
+    for left, right in zip(*results, strict=True):
+        torch.testing.assert_close(left, right)
+
+
+@pytest.mark.parametrize("library", ["numpy", "mlx.core", "jax.numpy", "tensorflow"])
+def test_files_of_another_library_stay(rules: tuple[CompiledRule, ...], library: str) -> None:
+    source = (
+        f"import {library} as np  # instead of torch\n\n\n"
+        "def scan(a, h):\n    for t in range(4):\n        h = a[:, t] * h\n    return h\n"
+    )
+    (finding,) = check_source(source_of(source), rules).findings
+    assert "an array of" in finding.reason
+    (finding,) = check_source(source_of(f"import torch\n{source}"), rules).findings
+    assert finding.patch is not None
+
+
+def test_arrays_that_another_library_computes_stay(rules: tuple[CompiledRule, ...]) -> None:
+    source = (
+        "import numpy as np\nimport torch\n\n\n"
+        "def f(x, y):\n    z = np.tanh(x)[None] * np.exp(x)\n    w = y * np.sqrt(len(x))\n"
+        "    for t in range(4):\n        y = y + np.tanh(z[:, t]) + torch.relu(w[:, t])\n"
+        "    return y\n"
+    )
+    first, second = check_source(source_of(source), rules).findings
+    assert first.patch is None
+    assert "an array of NumPy" in first.reason
+    assert second.patch is not None

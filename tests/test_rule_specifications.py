@@ -180,6 +180,8 @@ ENLARGED: Drawn = {
 MATRICES: Drawn = {
     "scales": lambda _: torch.randn(4, requires_grad=True),
     "matrix": lambda _: torch.randn(4, 4, requires_grad=True),
+    "vectors": lambda _: torch.randn(2, 4, requires_grad=True),
+    "matrices": lambda _: torch.randn(2, 4, 4, requires_grad=True),
     "first": lambda _: torch.randn(CHANCE.choice((3, 6)), 4, requires_grad=True),
     "second": lambda _: torch.randn(4, CHANCE.choice((2, 5)), requires_grad=True),
 }
@@ -290,6 +292,11 @@ WRONG = {
         "idioms/diagonal-algebra",
         "ops.diagonal_matmul($scales, $matrix)",
         "ops.matmul_diagonal($matrix, $scales)",
+    ),
+    "columns of batches for their rows": (
+        "idioms/diagonal-algebra",
+        "ops.diagonals_matmul($vectors, $matrices, dtype=$dtype)",
+        "ops.matmul_diagonals($matrices, $vectors, dtype=$dtype)",
     ),
     "a trace of the other product": (
         "idioms/diagonal-algebra",

@@ -463,6 +463,34 @@ def matmul_diagonal(rows: int, width: int) -> Calls:
     )
 
 
+def diagonals_matmul(rows: int, width: int) -> Calls:
+    scales, matrices = torch.rand(2, rows), torch.randn(2, rows, rows)
+
+    def fast() -> Tensor:
+        scales.detach().sum().item(), matrices.detach().sum().item()
+        return (scales.unsqueeze(-1) * matrices).contiguous()
+
+    return Calls(
+        lambda: ops.diagonals_matmul(scales, matrices),
+        fast,
+        lambda: torch.matmul(torch.diag_embed(scales), matrices),
+    )
+
+
+def matmul_diagonals(rows: int, width: int) -> Calls:
+    matrices, scales = torch.randn(2, rows, width), torch.rand(2, width)
+
+    def fast() -> Tensor:
+        scales.detach().sum().item(), matrices.detach().sum().item()
+        return (matrices * scales.unsqueeze(-2)).contiguous()
+
+    return Calls(
+        lambda: ops.matmul_diagonals(matrices, scales),
+        fast,
+        lambda: torch.matmul(matrices, torch.diag_embed(scales)),
+    )
+
+
 def product_diagonal(rows: int, width: int) -> Calls:
     first, second = torch.randn(rows, width), torch.randn(width, rows)
     return Calls(
@@ -707,6 +735,7 @@ CASES = [
     case("conv_batch_norm", FEW_POSITIONS, conv_batch_norm),
     case("conv_of_patches", idioms.PATCHES, conv_of_patches),
     case("diagonal_matmul", idioms.MATRICES, diagonal_matmul, rows=162, width=1),
+    case("diagonals_matmul", idioms.MATRICES, diagonals_matmul, rows=114, width=1),
     case("distances", idioms.POINTS, distances, points=64, others=64, width=320),
     case("dropout_add_layer_norm", adopter.LAYERS, dropout_add_layer_norm),
     case("gated_linear", torch_subjects.MLP, gated_linear),
@@ -721,6 +750,7 @@ CASES = [
     case("linear_recurrence", idioms.STEPS, linear_recurrence, batch=8, length=8, width=64),
     case("logits_cross_entropy", LOGITS, logits_cross_entropy, **FEW_LOGITS),
     case("matmul_diagonal", idioms.MATRICES, matmul_diagonal, rows=162, width=162),
+    case("matmul_diagonals", idioms.MATRICES, matmul_diagonals, rows=114, width=114),
     case("one_hot_matmul", idioms.LOOK_UP, one_hot_matmul, rows=1024, classes=32, width=32),
     case("one_hot_select", idioms.BATCHES, one_hot_select, rows=64, classes=1024),
     case("pairwise_cosine", idioms.POINTS, pairwise_cosine, points=32, others=32, width=64),

@@ -238,12 +238,14 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     ),
     "between_diagonals": lambda x: ops.between_diagonals(WEIGHT[:6], x[0, :, :6]),
     "diagonal_matmul": lambda x: ops.diagonal_matmul(WEIGHT[:6], x[0]),
+    "diagonals_matmul": lambda x: ops.diagonals_matmul(x[..., 0], x),
     "distances": lambda x: ops.distances(x[:, :, None], x[:, None], -1),
     "expanded_heads": lambda x: F.scaled_dot_product_attention(
         torch.cat([x[None]] * 3, 1), *(ops.expanded_heads(x[None], 3, 1),) * 2
     ),
     "interleaved_rotary": lambda x: ops.interleaved_rotary(x, x[0], x[1]),
     "matmul_diagonal": lambda x: ops.matmul_diagonal(x[0], WEIGHT),
+    "matmul_diagonals": lambda x: ops.matmul_diagonals(x, x[:, 0]),
     "one_hot_matmul": lambda x: ops.one_hot_matmul(TARGETS, 8, x[0].mT @ x[0], torch.float32),
     "one_hot_select": lambda x: ops.one_hot_select(x[0], TARGETS, 8),
     "pairwise_cosine": lambda x: ops.pairwise_cosine(x[:, :, None], x[:, None], -1),

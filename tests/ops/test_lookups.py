@@ -15,9 +15,11 @@ from regraft.ops import (  # noqa: E402
     REFERENCES,
     between_diagonals,
     diagonal_matmul,
+    diagonals_matmul,
     implementation,
     linear_at,
     matmul_diagonal,
+    matmul_diagonals,
     one_hot_matmul,
     one_hot_select,
     product_diagonal,
@@ -64,6 +66,17 @@ def test_numbers_by_one_hot_vectors(shape: tuple[int, ...], dtype: Any) -> None:
     assert torch.equal(*slopes)
 
 
+def test_numbers_by_one_hot_vectors_that_are_added_up_over_the_second_dimension() -> None:
+    for shape, expected in (((4,), "torch-native"), ((5, 5), "reference"), ((), "reference")):
+        values, index = torch.randn(*shape, 5), torch.randint(0, 5, shape)
+        assert implementation("one_hot_select", values, index, 5, dim=1) == expected
+        if shape:
+            ours, theirs = (
+                op(values, index, 5, dim=1) for op in (one_hot_select, REFERENCES["one_hot_select"])
+            )
+            assert torch.equal(ours, theirs)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), INFINITY, -INFINITY])
 def test_zero_times_what_is_not_finite_is_not_a_number(bad: float) -> None:
     table = torch.randn(5, 3)
@@ -75,6 +88,8 @@ def test_zero_times_what_is_not_finite_is_not_a_number(bad: float) -> None:
         (diagonal_matmul, (torch.ones(5), table)),
         (between_diagonals, (torch.ones(3), table[2:])),
         (matmul_diagonal, (table, torch.ones(3))),
+        (diagonals_matmul, (torch.ones(2, 5), table)),
+        (matmul_diagonals, (table, torch.ones(2, 3))),
     ):
         name = op.__name__
         assert implementation(name, *arguments) == "reference"
@@ -177,8 +192,18 @@ def test_diagonals_of_products(rows: int, columns: int) -> None:
         slopes = [torch.autograd.grad(made.square().sum(), (first, second)) for made in results]
         for ours, theirs in zip(*slopes, strict=True):
             torch.testing.assert_close(ours, theirs)
+    by_diag = product_diagonal(first, second.t(), by_diag=True)
+    torch.testing.assert_close(by_diag, torch.diag(first @ second.t()))
     with pytest.raises(RuntimeError):
         product_trace(first, second)
+
+
+def test_diag_of_a_product_that_is_a_vector_is_a_matrix() -> None:
+    matrix, vector = torch.randn(4, 3), torch.randn(3)
+    assert implementation("product_diagonal", matrix, vector, by_diag=True) == "reference"
+    assert torch.equal(product_diagonal(matrix, vector, by_diag=True), torch.diag(matrix @ vector))
+    with pytest.raises(RuntimeError):
+        product_diagonal(torch.randn(2, 4, 3), torch.randn(2, 3, 4), by_diag=True)
 
 
 def test_products_with_diagonal_matrices() -> None:
@@ -199,6 +224,49 @@ def test_products_with_diagonal_matrices() -> None:
             torch.testing.assert_close(ours, theirs)
     # `diag` of a matrix is its diagonal
     assert diagonal_matmul(matrix, matrix).shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("batch", "other"), [((2,), (2,)), ((2, 3), (2, 3)), ((), (3,)), ((2, 1), (3,)), ((3,), ())]
+)
+def test_batches_of_diagonal_matrices(batch: tuple[int, ...], other: tuple[int, ...]) -> None:
+    scales = torch.randn(*batch, 4, requires_grad=True)
+    rows = torch.randn(*other, 5, 4, dtype=torch.float64, requires_grad=True)
+    for op, arguments in (
+        (diagonals_matmul, (scales, rows.mT)),
+        (matmul_diagonals, (rows, scales)),
+    ):
+        name = op.__name__
+        assert implementation(name, *arguments, dtype=torch.float64) == "torch-native"
+        results = [made(*arguments, dtype=torch.float64) for made in (op, REFERENCES[name])]
+        torch.testing.assert_close(*results)
+        assert results[0].stride() == results[1].stride()
+        slopes = [torch.autograd.grad(made.square().sum(), (scales, rows)) for made in results]
+        for ours, theirs in zip(*slopes, strict=True):
+            torch.testing.assert_close(ours, theirs)
+
+
+def test_batches_of_diagonal_matrices_that_run_as_the_composition() -> None:
+    scales, rows = torch.randn(2, 4), torch.randn(2, 4, 5)
+    large = torch.full((2, 4), 1e300, dtype=torch.float64)  # infinite in float32
+    for arguments, dtype in (
+        ((scales[0], rows[0, :, 0]), None),
+        ((scales.bfloat16(), rows.bfloat16()), None),
+        ((large, rows), torch.float32),
+    ):
+        assert implementation("diagonals_matmul", *arguments, dtype=dtype) == "reference"
+        results = [
+            made(*arguments, dtype=dtype)
+            for made in (diagonals_matmul, REFERENCES["diagonals_matmul"])
+        ]
+        torch.testing.assert_close(*results, equal_nan=True)
+    for arguments in ((scales, rows[:, :3]), (torch.randn(3, 4), rows), (rows[0, 0, 0], rows)):
+        messages = []
+        for made in (diagonals_matmul, REFERENCES["diagonals_matmul"]):
+            with pytest.raises((IndexError, RuntimeError)) as caught:
+                made(*arguments)
+            messages.append(str(caught.value))
+        assert messages[0] == messages[1]
 
 
 def test_a_product_between_diagonals_that_overflows_on_the_way() -> None:

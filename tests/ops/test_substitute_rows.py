@@ -29,16 +29,16 @@ def matrices(*shape: int, dtype: Any = torch.float32, is_below: bool = False) ->
     return (x.tril(-1) if is_below else x).requires_grad_()
 
 
-def run(op: Any, x: Any, size: int) -> tuple[Any, ...]:
+def run(op: Any, x: Any, size: int, **options: bool) -> tuple[Any, ...]:
     """Return results in both modes, and first and second derivatives."""
     changed = x * 1
-    assert op(changed, size) is changed
+    assert op(changed, size, **options) is changed
     slope = torch.linspace(-1, 2, x.numel(), dtype=x.dtype).view(x.shape)
     (first,) = torch.autograd.grad((changed * slope).square().sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), x)
     with torch.no_grad():
         other = x * 1
-        op(other, size)
+        op(other, size, **options)
     return changed, other, first, second
 
 
@@ -54,6 +54,41 @@ def test_results_and_derivatives(shape: tuple[int, ...], dtype: Any, is_below: b
                 run(substitute_rows, x, size), run(reference, x, size), strict=True
             ):
                 torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("is_below", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 9, 9), (5, 5), (4, 1, 1)], ids=str)
+def test_products_with_all_rows(shape: tuple[int, ...], is_below: bool) -> None:
+    x = matrices(*shape, dtype=torch.float64, is_below=is_below)
+    size = shape[-1]
+    assert implementation("substitute_rows", x * 1, size, all_rows=True) == "torch-native"
+    for left, right in zip(
+        run(substitute_rows, x, size, all_rows=True),
+        run(reference, x, size, all_rows=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(left, right)
+    changed = x.detach().clone()
+    for i in range(1, size):
+        products = changed[..., i, :, None].clone() * changed[..., :, :i].clone()
+        changed[..., i, :i] = changed[..., i, :i] + products.sum(-2)
+    torch.testing.assert_close(substitute_rows(x.detach().clone(), size, all_rows=True), changed)
+
+
+def test_products_with_all_rows_of_other_matrices() -> None:
+    for shape, size in (((2, 9, 9), 5), ((9, 12), 9), ((1, 1, 9), 1)):
+        x = matrices(*shape).detach()
+        assert implementation("substitute_rows", x, size, all_rows=True) == "reference"
+    x = matrices(2, 9, 9).detach()
+    expected = reference(x.clone(), 5, all_rows=True)
+    assert torch.equal(substitute_rows(x.clone(), 5, all_rows=True), expected)
+    uneven = matrices(9, 12).detach()
+    messages = []
+    for op in (substitute_rows, reference):
+        with pytest.raises(RuntimeError) as caught:
+            op(uneven, 9, all_rows=True)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 def test_everything_that_is_not_below_the_diagonal_stays() -> None:
@@ -91,8 +126,11 @@ def test_numbers_that_are_not_finite(place: tuple[int, int], number: float) -> N
     for is_below in (False, True):
         x = matrices(2, 9, 9, is_below=is_below).detach()
         x[1][place] = number
-        left, right = (op(x.clone(), 9) for op in (substitute_rows, reference))
-        torch.testing.assert_close(left, right, equal_nan=True, atol=1e-4, rtol=1e-4)
+        for all_rows in (False, True):
+            left, right = (
+                op(x.clone(), 9, all_rows=all_rows) for op in (substitute_rows, reference)
+            )
+            torch.testing.assert_close(left, right, equal_nan=True, atol=1e-4, rtol=1e-4)
 
 
 def test_matrices_that_are_substituted_row_by_row() -> None:

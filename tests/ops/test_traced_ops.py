@@ -61,6 +61,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "cross_entropy": lambda m, x: ops.cross_entropy(x[0], TARGETS),
     "between_diagonals": lambda m, x: ops.between_diagonals(WEIGHT[:6], x[0, :, :6]),
     "diagonal_matmul": lambda m, x: ops.diagonal_matmul(WEIGHT[:6], x[0]),
+    "diagonals_matmul": lambda m, x: ops.diagonals_matmul(x[..., 0], x),
     "distances": lambda m, x: ops.distances(x[:, :, None], x[:, None], -1),
     "dropout_add_layer_norm": lambda m, x: ops.dropout_add_layer_norm(
         x, x, m.layer_norm, m.dropout
@@ -96,6 +97,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "linear_qkv": lambda m, x: sum(ops.linear_qkv(x, m.q, m.k, m.v)),
     "linear_recurrence": lambda m, x: ops.linear_recurrence(x, x, 1, 1)(0, x[:, 0]),
     "matmul_diagonal": lambda m, x: ops.matmul_diagonal(x[0], WEIGHT),
+    "matmul_diagonals": lambda m, x: ops.matmul_diagonals(x, x[:, 0]),
     "memory_efficient_attention": lambda m, x: ops.memory_efficient_attention(
         x[None], x[None], x[None], scale=0.5
     ),

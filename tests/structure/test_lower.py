@@ -324,3 +324,9 @@ def test_an_argument_of_a_layer_is_unknown_where_its_attribute_is_set_later(stat
     assert last(body, "softmax").args["dim"].const is MISSING
     body = forward("return self.soft(x)", "self.soft = nn.Softmax(dim=-1)\nself.other.dim = 0")
     assert last(body, "softmax").args["dim"].const == -1
+
+
+def test_named_parts_of_a_pair_are_its_elements() -> None:
+    body = forward("return torch.sort(x).values, x.topk(3).indices, y.values")
+    assert [node.args["index"].const for node in body.index["py.item"]] == [0, 1]
+    assert [node.spelling for node in body.index["py.attr"]] == ["values"]

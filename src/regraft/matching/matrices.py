@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from regraft.structure.model import Node, Structure, Value
@@ -11,6 +12,8 @@ _FACTORIES = frozenset(
     f"torch.{name}" for name in ("empty", "ones", "rand", "randn", "zeros", "normal")
 )
 _PARAMETERS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.Tensor")
+
+_MATRIX_LAYERS = frozenset({"torch.nn.Embedding", "torch.nn.Linear"})
 
 _EQUATION = re.compile("([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)")
 
@@ -30,6 +33,29 @@ def may_be_matrix(value: Value, structure: Structure) -> bool:
         return False
     stored = [layer.args.get("value") for layer in structure.layers.get(value.name, ())]
     return all(_created_dimensions(argument) in (None, 2) for argument in stored)
+
+
+def is_matrix_attribute(value: Value, structure: Structure) -> bool:
+    """Return whether a tensor is an attribute that the constructor creates with two sizes, in one
+    of its branches at least and with no other number in any, or the weight of an `Embedding` or a
+    `Linear` layer."""
+    if value.origin != "path":
+        return False
+    owner, _, name = value.name.rpartition(".")
+    types = {layer.type for layer in structure.layers.get(owner, ())}
+    if name == "weight" and types:
+        return types <= _MATRIX_LAYERS
+    stored = [layer.args.get("value") for layer in structure.layers.get(value.name, ())]
+    numbers = {_created_dimensions(option) for item in stored for option in _options(item)}
+    return 2 in numbers <= {2, None}
+
+
+def _options(value: Value | None) -> tuple[Value | None, ...]:
+    """Return what a value, or the value that a parameter is made of, may be in branches."""
+    if value is None or value.node is None or value.node.spelling not in _PARAMETERS[:2]:
+        return (value,) if value is None else value.alternatives()
+    data = _positional(value.node)
+    return data[0].alternatives() if len(data) == 1 else (value,)
 
 
 def _flattens_kernels(node: Node) -> bool:
@@ -56,8 +82,10 @@ def _created_dimensions(value: Value | None) -> int | None:
 
 
 def _positional(node: Node) -> list[Value]:
-    """Return the positional arguments of a call."""
-    return [value for name, value in node.args.items() if name.isdigit()]
+    """Return the positional arguments of a call; numbers name keyword arguments, too, where the
+    call has no effect."""
+    count = len(node.expr.args) if isinstance(node.expr, ast.Call) else 0
+    return [value for name, value in node.args.items() if name.isdigit()][:count]
 
 
 def is_column_product(equation: object, position: int) -> bool:

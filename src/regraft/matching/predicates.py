@@ -19,7 +19,7 @@ from regraft.matching.enlarged_parts import (
     may_be_last_dimension,
 )
 from regraft.matching.loop_values import is_before, is_carried, step_nodes
-from regraft.matching.matrices import is_column_product, may_be_matrix
+from regraft.matching.matrices import is_column_product, is_matrix_attribute, may_be_matrix
 from regraft.matching.reductions import is_call_of_torch
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
@@ -30,7 +30,7 @@ from regraft.structure.module import Module
 from regraft.structure.norms import is_rms_norm
 from regraft.structure.optable import table
 from regraft.structure.rank import exchanges_last_dimensions, rank
-from regraft.structure.unit_dimensions import are_crossed
+from regraft.structure.unit_dimensions import are_crossed, meets_rows
 
 Arguments = tuple[Operand, ...]
 
@@ -296,12 +296,18 @@ def _feeds(args: Arguments, scope: Scope) -> str:
 
 def _pairwise(args: Arguments, scope: Scope, *, expanded: bool = False) -> str:
     """Return a reason unless two tensors are certainly broadcast against each other, by dimensions
-    of size one that the source gives them.
+    of size one that the source gives them, or gives one of them before the rows of a matrix of the
+    model.
 
     expanded: passed on to `are_crossed`; whether `expand` may give them, too.
     """
     first, second = scope.value(args[0]), scope.value(args[1])
-    if first is not None and second is not None and are_crossed(first, second, expanded=expanded):
+    if first is None or second is None or are_crossed(first, second, expanded=expanded):
+        return ""
+    pairs = ((first, second), (second, first))
+    if any(
+        meets_rows(value) and is_matrix_attribute(other, scope.structure) for value, other in pairs
+    ):
         return ""
     names = " and ".join(map(_variable_text, args))
     return f"{names} are not known to be broadcast against each other"
@@ -467,6 +473,35 @@ def _loop_step(args: Arguments, scope: Scope) -> str:
     return ""
 
 
+def _basic_index(args: Arguments, scope: Scope) -> str:
+    """Return a reason where an index of a subscript may be a tensor or a list, which PyTorch does
+    not apply one after the other with its other indices, or where not all of its first indices are
+    slices; the second argument is their number."""
+    value, count = scope.value(args[0]), args[1]
+    node = value.node if value is not None else None
+    index = node.args.get("index") if node is not None and node.op == "py.item" else None
+    if index is None or not isinstance(count, Const) or not isinstance(count.value, int):
+        return ""
+    items = index.items or (index,)
+    if not all(map(_is_slice, items[: count.value])):
+        return f"not only slices are before the number in {_variable_text(args[0])}"
+    if not all(map(_is_basic_index, items)):
+        return f"an index of {_variable_text(args[0])} may be a tensor"
+    return ""
+
+
+def _is_basic_index(index: Value) -> bool:
+    """Return whether an index is a slice, `None`, `...` or a number."""
+    if index.const is not MISSING:
+        return not isinstance(index.const, bool | str)
+    return _is_slice(index) or index.kind == "int" or bool(step_nodes(index))
+
+
+def _is_slice(index: Value) -> bool:
+    """Return whether an index is a slice, written with colons."""
+    return index.node is not None and index.node.op == "py.slice"
+
+
 def _carried(args: Arguments, scope: Scope) -> str:
     """Return a reason unless the first value is what the loop carries to a step from the one
     before, where it was the second value."""
@@ -587,6 +622,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "attends": (1, 1, _attends),
     "rms_norm": (1, 1, _rms_norm),
     "loop_step": (2, 2, _loop_step),
+    "basic_index": (2, 2, _basic_index),
     "carried": (2, 2, _carried),
     "first_only": (1, 1, _first_only),
     "joins_enlarged": (2, 2, _joins_enlarged),

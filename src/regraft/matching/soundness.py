@@ -11,7 +11,7 @@ from regraft.matching.arguments import describe_node
 from regraft.matching.pattern import variables
 from regraft.matching.predicates import unmet_reason
 from regraft.matching.result import Holds, Match
-from regraft.matching.uses import is_metadata, only_reads_shapes, uses, uses_under
+from regraft.matching.uses import is_metadata, needs_nothing, only_reads_shapes, uses, uses_under
 from regraft.structure import guards
 from regraft.structure.guards import Guard
 from regraft.structure.model import Layer, Node
@@ -57,7 +57,11 @@ def unsoundness(match: Match, module: Module) -> tuple[str, ast.AST] | None:
         if node in match.roots:
             continue
         for use in _forbidding_uses(match, node):
-            if use not in matched and not only_reads_shapes(use, matched):
+            if (
+                use not in matched
+                and not needs_nothing(use)
+                and not only_reads_shapes(use, matched)
+            ):
                 line = getattr(use.expr, "lineno", use.statement.node.lineno)
                 return f"the result of {describe_node(node)} is also used at line {line}", use.expr
     if any(node.loop != match.root.loop for node in match.nodes):

@@ -3,6 +3,7 @@ its elements."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Iterator
 
 from regraft.structure import guards
@@ -83,6 +84,13 @@ def only_reads_shapes(use: Node, matched: Collection[Node]) -> bool:
     readers = use.output.every_use()
     is_inlined_with_match = use.inner is not None and any(node.expr is use.expr for node in matched)
     return all(reader in matched for reader in readers) if readers else is_inlined_with_match
+
+
+def needs_nothing(use: Node) -> bool:
+    """Return whether a node only binds a part of an unpacked tuple to a name that nothing reads, as
+    `_` in `values, _ = x.sort()`."""
+    is_name = use.op == "py.item" and isinstance(use.expr, ast.Name)
+    return is_name and not use.output.every_use()
 
 
 def writes_privately(node: Node) -> bool:

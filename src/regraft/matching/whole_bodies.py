@@ -20,6 +20,8 @@ from regraft.structure.module import Module
 from regraft.structure.scope import Function
 
 VARIABLE = "regraft_variable_"
+# Methods of tensors whose first argument is a dimension.
+_REDUCTIONS = frozenset({"amax", "amin", "cumsum", "logsumexp", "mean", "prod", "softmax", "sum"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,6 +209,10 @@ class Unifier:
         the answer is False."""
         if isinstance(pattern_node, ast.Name | ast.Attribute):
             return isinstance(node, ast.expr) and self._unify_path(pattern_node, node)
+        if isinstance(pattern_node, ast.Call) and isinstance(node, ast.Call):
+            return self._unify_fields(
+                _with_positional_dim(pattern_node), _with_positional_dim(node)
+            )
         if isinstance(pattern_node, ast.AST):
             return self._unify_fields(pattern_node, node)
         if isinstance(pattern_node, list):
@@ -262,6 +268,15 @@ class Unifier:
             root not in self.parameters
             and (name if is_builtin and root == name else self.names.resolve(node)) == name
         )
+
+
+def _with_positional_dim(call: ast.Call) -> ast.Call:
+    """Return the call of a reduction with its dimension as the first argument, as in `x.sum(-1)`
+    for `x.sum(dim=-1)`; any other call as it is."""
+    is_reduction = isinstance(call.func, ast.Attribute) and call.func.attr in _REDUCTIONS
+    if not is_reduction or call.args or [part.arg for part in call.keywords[:1]] != ["dim"]:
+        return call
+    return ast.Call(call.func, [call.keywords[0].value], call.keywords[1:])
 
 
 def dotted_text(node: object) -> str:

@@ -27,7 +27,9 @@ from regraft.ops.conv_of_patches import conv_of_patches as conv_of_patches
 from regraft.ops.cross_entropy import cross_entropy as cross_entropy
 from regraft.ops.diagonal import between_diagonals as between_diagonals
 from regraft.ops.diagonal import diagonal_matmul as diagonal_matmul
+from regraft.ops.diagonal import diagonals_matmul as diagonals_matmul
 from regraft.ops.diagonal import matmul_diagonal as matmul_diagonal
+from regraft.ops.diagonal import matmul_diagonals as matmul_diagonals
 from regraft.ops.diagonal import product_diagonal as product_diagonal
 from regraft.ops.diagonal import product_trace as product_trace
 from regraft.ops.dropout_add_layer_norm import dropout_add_layer_norm as dropout_add_layer_norm

@@ -82,22 +82,87 @@ def between_diagonals_implementation(scales: torch.Tensor, matrix: torch.Tensor)
     return _scaling(scales, matrix, 0)
 
 
-def product_diagonal(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def diagonals_matmul(
+    scales: torch.Tensor, matrices: torch.Tensor, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return `torch.diag_embed(scales) @ matrices` as a product of rows and numbers.
+
+    Shapes: `(..., N)` and `(..., N, M)` to `(..., N, M)`, batches broadcast. The diagonal matrices
+    are converted to `dtype` where one is given. What is not finite, which the product multiplies by
+    zero, runs as the composition.
+    """
+    if diagonals_matmul_implementation(scales, matrices, dtype=dtype) == "torch-native":
+        return (scales.to(dtype or scales.dtype).unsqueeze(-1) * matrices).contiguous()
+    return diagonals_matmul_reference(scales, matrices, dtype=dtype)
+
+
+def diagonals_matmul_reference(
+    scales: torch.Tensor, matrices: torch.Tensor, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    return torch.matmul(_diagonals(scales, dtype), matrices)
+
+
+def diagonals_matmul_implementation(
+    scales: torch.Tensor, matrices: torch.Tensor, *, dtype: torch.dtype | None = None
+) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    return _batched_scaling(scales, matrices, -2, dtype)
+
+
+def matmul_diagonals(
+    matrices: torch.Tensor, scales: torch.Tensor, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return `matrices @ torch.diag_embed(scales)` as a product of columns and numbers.
+
+    Shapes: `(..., N, M)` and `(..., M)` to `(..., N, M)`, batches broadcast. The diagonal matrices
+    are converted to `dtype` where one is given. What is not finite runs as the composition.
+    """
+    if matmul_diagonals_implementation(matrices, scales, dtype=dtype) == "torch-native":
+        return (matrices * scales.to(dtype or scales.dtype).unsqueeze(-2)).contiguous()
+    return matmul_diagonals_reference(matrices, scales, dtype=dtype)
+
+
+def matmul_diagonals_reference(
+    matrices: torch.Tensor, scales: torch.Tensor, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    return torch.matmul(matrices, _diagonals(scales, dtype))
+
+
+def matmul_diagonals_implementation(
+    matrices: torch.Tensor, scales: torch.Tensor, *, dtype: torch.dtype | None = None
+) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    return _batched_scaling(scales, matrices, -1, dtype)
+
+
+def product_diagonal(
+    first: torch.Tensor, second: torch.Tensor, *, by_diag: bool = False
+) -> torch.Tensor:
     """Return `torch.diagonal(first @ second)` without the elements beside the diagonal.
 
     Shapes: `(N, K)` and `(K, M)` to `(min(N, M),)`.
+
+    by_diag  whether the source calls `torch.diag`, which makes a matrix of a product that is a
+             vector
     """
-    if product_diagonal_implementation(first, second) == "torch-native":
+    if product_diagonal_implementation(first, second, by_diag=by_diag) == "torch-native":
         return _diagonal(first, second)
-    return product_diagonal_reference(first, second)
+    return product_diagonal_reference(first, second, by_diag=by_diag)
 
 
-def product_diagonal_reference(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def product_diagonal_reference(
+    first: torch.Tensor, second: torch.Tensor, *, by_diag: bool = False
+) -> torch.Tensor:
     """Compute the composition that the op replaces."""
-    return torch.diagonal(torch.matmul(first, second))
+    product = torch.matmul(first, second)
+    return torch.diag(product) if by_diag else torch.diagonal(product)
 
 
-def product_diagonal_implementation(first: torch.Tensor, second: torch.Tensor) -> str:
+def product_diagonal_implementation(
+    first: torch.Tensor, second: torch.Tensor, *, by_diag: bool = False
+) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(first, second) or first.dim() != 2 or second.dim() != 2:
         return "reference"
@@ -147,6 +212,40 @@ def _scaling(scales: torch.Tensor, matrix: torch.Tensor, dim: int) -> str:
         return "reference"
     total = scales.detach().sum().item() + matrix.detach().sum().item()
     return "torch-native" if math.isfinite(total) else "reference"
+
+
+def _diagonals(scales: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Return diagonal matrices, converted where a dtype is given."""
+    diagonals = torch.diag_embed(scales)
+    return diagonals if dtype is None else diagonals.to(dtype)
+
+
+def _batched_scaling(
+    scales: torch.Tensor, matrices: torch.Tensor, dim: int, dtype: torch.dtype | None
+) -> str:
+    """Name the implementation of products of matrices and a number for each index of `dim`, which
+    is -1 or -2, after the numbers are converted to `dtype` where one is given."""
+    if not are_tensors(scales, matrices) or scales.dim() < 1 or matrices.dim() < 2:
+        return "reference"
+    if matrices.numel() * scales.shape[-1] < _LEAST_SCALED and not are_kernels_forced():
+        return "reference"
+    if not isinstance(dtype, torch.dtype | None) or not _do_shapes_fit(scales, matrices, dim):
+        return "reference"
+    if not scales.is_cpu or not can_read():
+        return "reference"
+    converted = scales.detach().to(dtype or scales.dtype)
+    if not _are_exact(matrices, converted):
+        return "reference"
+    total = converted.sum().item() + matrices.detach().sum().item()
+    return "torch-native" if math.isfinite(total) else "reference"
+
+
+def _do_shapes_fit(scales: torch.Tensor, matrices: torch.Tensor, dim: int) -> bool:
+    """Return whether there is a number for each index of `dim`, and the batches broadcast."""
+    batches = zip(reversed(scales.shape[:-1]), reversed(matrices.shape[:-2]), strict=False)
+    return scales.shape[-1] == matrices.shape[dim] and all(
+        left == right or 1 in (left, right) for left, right in batches
+    )
 
 
 def _are_exact(first: torch.Tensor, second: torch.Tensor) -> bool:

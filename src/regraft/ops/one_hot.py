@@ -51,29 +51,30 @@ def one_hot_matmul_implementation(
 
 
 def one_hot_select(
-    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
+    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None, dim: int = -1
 ) -> torch.Tensor:
-    """Return `(one_hot(index, classes) * values).sum(-1)` by looking up the chosen values.
+    """Return `(one_hot(index, classes) * values).sum(dim)` by looking up the chosen values.
 
     Shapes: `values` is `(*index.shape, classes)`, the result has that of `index`. With a
     `dtype` the one-hot vectors are converted to it. An index out of range, and values that are not
-    finite, all of which the composition multiplies by zero, run as the composition.
+    finite, all of which the composition multiplies by zero, run as the composition; so does a sum
+    over another dimension than the last.
     """
-    if one_hot_select_implementation(values, index, classes, dtype=dtype) == "torch-native":
-        return values.gather(-1, index_to_keep(index, values).unsqueeze(-1)).squeeze(-1)
-    return one_hot_select_reference(values, index, classes, dtype=dtype)
+    if one_hot_select_implementation(values, index, classes, dtype=dtype, dim=dim) == "reference":
+        return one_hot_select_reference(values, index, classes, dtype=dtype, dim=dim)
+    return values.gather(-1, index_to_keep(index, values).unsqueeze(-1)).squeeze(-1)
 
 
 def one_hot_select_reference(
-    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
+    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None, dim: int = -1
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
     chosen = functional.one_hot(index, classes)
-    return ((chosen if dtype is None else chosen.to(dtype)) * values).sum(-1)
+    return ((chosen if dtype is None else chosen.to(dtype)) * values).sum(dim)
 
 
 def one_hot_select_implementation(
-    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None
+    values: torch.Tensor, index: torch.Tensor, classes: int, *, dtype: Any = None, dim: int = -1
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(index, values) or not pays_to_choose(values):
@@ -81,7 +82,7 @@ def one_hot_select_implementation(
     shape = values.shape
     if index.shape != shape[:-1] or not (dtype is None or dtype is values.dtype):
         return "reference"
-    if not can_look_up(index, values):
+    if dim not in (-1, values.dim() - 1) or not can_look_up(index, values):
         return "reference"
     is_exact = has_classes(index, classes, shape[-1]) and is_finite(values)
     return "torch-native" if is_exact else "reference"

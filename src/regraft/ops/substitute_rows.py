@@ -11,7 +11,7 @@ from regraft.ops.plain import are_kernels_forced, are_tensors, can_read
 _FEWEST_SOLVED_ROWS = 8
 
 
-def substitute_rows(a: torch.Tensor, size: int) -> torch.Tensor:
+def substitute_rows(a: torch.Tensor, size: int, *, all_rows: bool = False) -> torch.Tensor:
     """Add to each of the first `size` rows of matrices its product with the rows before it, as they
     are by then, and return the matrices, which are changed in place.
 
@@ -20,32 +20,40 @@ def substitute_rows(a: torch.Tensor, size: int) -> torch.Tensor:
     `(I - L) X = L + L U`, without what is not below the diagonal: one triangular solve, whose
     gradients are two more. Matrices for which X is not finite, that are small, of another dtype
     than float32 or float64, or not on a CPU, and traced ones are substituted row by row.
+
+    all_rows  whether the product is one with all rows of square matrices (`a[..., i, :]` with
+              `a[..., :, :i]`): `U L`, of rows that are still as they were, is added to `L + L U`
     """
-    if substitute_rows_implementation(a, size) == "torch-native":
+    if substitute_rows_implementation(a, size, all_rows=all_rows) == "torch-native":
         part = a[..., :size, :size]
-        solution = _solve_rows(part)
+        solution = _solve_rows(part, all_rows)
         if bool(solution.detach().sum().isfinite()):
             is_below = torch.ones(size, size, dtype=torch.bool).tril(-1)
             part.copy_(torch.where(is_below, solution, part))
             return a
-    return substitute_rows_reference(a, size)
+    return substitute_rows_reference(a, size, all_rows=all_rows)
 
 
-def substitute_rows_reference(a: torch.Tensor, size: int) -> torch.Tensor:
+def substitute_rows_reference(
+    a: torch.Tensor, size: int, *, all_rows: bool = False
+) -> torch.Tensor:
     """Add the products row by row."""
     for i in range(1, size):
-        row = a[..., i, :i].clone()
-        rows_before = a[..., :i, :i].clone()
-        a[..., i, :i] = row + (row.unsqueeze(-1) * rows_before).sum(-2)
+        end = None if all_rows else i
+        row = a[..., i, :end].clone()
+        rows = a[..., :end, :i].clone()
+        a[..., i, :i] = a[..., i, :i].clone() + (row.unsqueeze(-1) * rows).sum(-2)
     return a
 
 
-def substitute_rows_implementation(a: torch.Tensor, size: int) -> str:
+def substitute_rows_implementation(a: torch.Tensor, size: int, *, all_rows: bool = False) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(a) or type(size) is not int or not can_read() or not _is_substitutable(a):
         return "reference"
     is_large = size >= _FEWEST_SOLVED_ROWS or (size >= 1 and are_kernels_forced())
     fits = a.dim() > 1 and size <= min(a.shape[-2:])
+    if all_rows and a.shape[-2:] != (size, size):
+        return "reference"
     return "torch-native" if is_large and fits and _can_be_written(a) else "reference"
 
 
@@ -68,13 +76,20 @@ def _can_be_written(a: torch.Tensor) -> bool:
     return bool(torch._debug_has_internal_overlap(a) == 0)
 
 
-def _solve_rows(part: torch.Tensor) -> torch.Tensor:
-    """Return the matrices whose part below the diagonal is that of the substituted rows."""
+def _solve_rows(part: torch.Tensor, all_rows: bool) -> torch.Tensor:
+    """Return the matrices whose part below the diagonal is that of the substituted rows.
+
+    all_rows  whether each row meets all rows, rather than those before it
+    """
     below = part.tril(-1)
-    upper = part.triu()[..., :-1]  # no row meets the last column of the rows before it
+    upper = part.triu()
+    used = upper if all_rows else upper[..., :-1]  # no row meets the last column of those before it
     right_side = below
     needs_upper = torch.is_grad_enabled() and part.requires_grad
-    if needs_upper or bool(upper.count_nonzero()):
+    if needs_upper or bool(used.count_nonzero()):
         with torch.autocast("cpu", enabled=False):
-            right_side = (below + functional.pad(below @ upper, (0, 1))).tril(-1)
+            products = functional.pad(below @ upper[..., :-1], (0, 1))
+            if all_rows:
+                products = products + upper @ below
+            right_side = (below + products).tril(-1)
     return torch.linalg.solve_triangular(-below, right_side, upper=False, unitriangular=True)

@@ -75,8 +75,11 @@ class HoistedRewriter(HoistingChecks):
 
     def _step_text(self, name: str, renderer: Renderer) -> str:
         """Return the text that takes the place of the root's expression: the subscript of `name`,
-        which has the kernel's result, by the index of the match."""
-        return f"{name}[{renderer.value(self.match.bindings[self.match.pattern.index])}]"
+        which has the kernel's result, by the index of the match, and the subscript of that by what
+        else the root's index says."""
+        text = f"{name}[{renderer.value(self.match.bindings[self.match.pattern.index])}]"
+        further = [self.source.segment(index) for index in _further_indices(self.root.expr)]
+        return f"{text}[{', '.join(further)}]" if further else text
 
     def _check_loop(self, loop: ast.stmt, step: Node) -> None:
         """Raise Withheld where slices that are taken before the loop may differ from those of its
@@ -185,6 +188,23 @@ class HoistedRewriter(HoistingChecks):
             for attribute in ("id", "arg", "name")
         }.union(self.imports.names.qualified)
         return next(new for new in _numbered(name) if new not in used)
+
+
+def _further_indices(subscript: ast.AST) -> list[ast.expr]:
+    """Return the indices by which the slice is indexed that a subscript takes by a number: all but
+    the first that is no slice or `...`; [] where these are whole slices and `...` alone."""
+    index = getattr(subscript, "slice", None)
+    elements = index.elts if isinstance(index, ast.Tuple) else []
+    is_number = [not (isinstance(part, ast.Slice) or _is_whole(part)) for part in elements]
+    further = [part for i, part in enumerate(elements) if i != is_number.index(True)]
+    return [] if all(map(_is_whole, further)) else further
+
+
+def _is_whole(index: ast.expr) -> bool:
+    """Return whether an index is `:` or `...`."""
+    if isinstance(index, ast.Slice):
+        return index.lower is index.upper is index.step is None
+    return isinstance(index, ast.Constant) and index.value is Ellipsis
 
 
 def _numbered(name: str) -> Iterator[str]:

@@ -4,16 +4,15 @@ kernel takes there are certainly those that the loop would take."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from regraft.dsl.syntax import Var
 from regraft.matching.loop_values import time_before_loop
-from regraft.matching.uses import METADATA
+from regraft.rewriting.arrays_without_gradients import foreign_library, is_of_whole_numbers
 from regraft.rewriting.kernel_call_source import Withheld
-from regraft.rewriting.match_checks import SHARING_OPS
+from regraft.rewriting.memory import SHARING_OPS, written_values
 from regraft.rewriting.superfluous_statements import StatementRewriter
 from regraft.structure import guards
-from regraft.structure.calls import PURE_FUNCTIONS, changes_input, writes
+from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
 
 # Methods by which a list keeps what it is given: a slice that stays there may be written into.
@@ -27,14 +26,9 @@ _CONTAINERS = frozenset({"dict", "list", "tuple"})
 _GRADIENT_ATTRIBUTES = frozenset(
     {"grad", "register_hook", "register_post_accumulate_grad_hook", "retain_grad"}
 )
+# Methods whose result has no gradient.
+_DETACHING = frozenset({"argmax", "argmin", "argsort", "detach", "item", "numpy", "tolist"})
 _DIFFERENTIATING = frozenset({"backward", "grad"})  # what computes or holds gradients
-# Operations whose result is new, so that writing into it changes no argument.
-_MAKING_OPS = frozenset(
-    {"add", "cat", "clone", "div", "empty_like", "full_like", "matmul", "mean", "mul", "neg"}
-    | {"new_empty", "new_full", "new_ones", "new_zeros", "ones_like", "rand_like", "randn_like"}
-    | {"stack", "sub", "sum", "zeros_like"}
-)
-_WRAPPING = frozenset({"torch.as_tensor", "torch.from_numpy"})
 # Functions that only show what they are given.
 _SHOWING = frozenset({"print", "repr", "str"})
 
@@ -70,7 +64,7 @@ class HoistingChecks(StatementRewriter):
     def _check_gradients(self, loop: ast.stmt, step: Node) -> None:
         """Raise Withheld where the loop is under `no_grad` or `inference_mode` (the kernel makes
         only the backward pass faster), where its steps compute gradients, and where a sliced value
-        is an array of NumPy."""
+        has no gradient: whole numbers, or an array of another library."""
         function = self.match.body.node
         contexts = list(function.decorator_list)
         for outer in ast.walk(function):
@@ -81,9 +75,12 @@ class HoistingChecks(StatementRewriter):
                 raise Withheld("no gradients are recorded here", context.lineno)
         self._check_differentiation(step)
         for value in self._looped_values():
-            source = value.node
-            if source is not None and source.spelling.startswith("numpy."):
-                raise self._withholding("the slices are those of an array of NumPy", source)
+            library = foreign_library(value, self.source.tree)
+            if library:
+                reason = f"the slices are those of an array of {library}"
+                raise self._withholding(reason, value.node or self.root)
+        if all(map(is_of_whole_numbers, self._looped_values())):
+            raise self._withholding("the slices are whole numbers, without gradients", self.root)
 
     def _check_differentiation(self, step: Node) -> None:
         """Raise Withheld where the steps of the loop compute gradients: those of one slice each."""
@@ -199,9 +196,16 @@ def is_made_by_torch(value: Value) -> bool:
 
 
 def _takes_no_gradient(use: Node, value: Value) -> bool:
-    """Return whether a node uses a value as an index, alone or beside others, or compares it."""
-    if use.op in ("embedding", "py.compare"):
+    """Return whether a node uses a value as an index, alone or beside others, compares it, or takes
+    its numbers out of PyTorch or of the graph."""
+    callee = use.args.get("callee")
+    attribute = callee.attribute() if callee is not None else None
+    method = attribute[1] if attribute is not None else use.op
+    if method in _DETACHING or use.op in ("embedding", "py.compare"):
         return True
+    if use.op == "py.attr":  # a method that is called in the next node
+        inner_uses = use.output.every_use()
+        return bool(inner_uses) and all(_takes_no_gradient(inner, value) for inner in inner_uses)
     if use.op == "py.tuple":
         inner_uses = use.output.every_use()
         return bool(inner_uses) and all(
@@ -227,47 +231,3 @@ def _is_call_for_effect(node: Node) -> bool:
     statement = node.statement.node
     is_statement = isinstance(statement, ast.Expr) and statement.value is node.expr
     return node.op == "call" and is_statement and node.spelling not in _SHOWING
-
-
-def written_values(writer: Node) -> Iterator[Value]:
-    """Yield the value that a node in place writes into, its first argument, and all values of which
-    that may be a view, a part or a branch."""
-    value = next(iter(writer.args.values()), None)
-    visited: set[Value] = set()
-    pending = [value] if value is not None else []
-    while pending:
-        current = pending.pop()
-        if current in visited:
-            continue
-        visited.add(current)
-        yield current
-        pending += [option for _, option in current.options]
-        if current.node is not None and not _makes_new_memory(current.node):
-            pending += list(current.node.args.values())[:1]
-
-
-def possible_sources(value: Value) -> set[Value]:
-    """Return a value with all values of which it may be a part, a view or a container, constants
-    left out."""
-    sources, pending = {value}, [value]
-    while pending:
-        current = pending.pop()
-        node = current.node
-        following = [option for _, option in current.options]
-        if node is not None and not _makes_new_memory(node):
-            args = list(node.args.values())
-            lists = [arg for arg in args if arg.node and isinstance(arg.node.expr, ast.List)]
-            is_repetition = isinstance(node.expr, ast.BinOp) and isinstance(node.expr.op, ast.Mult)
-            following += lists if is_repetition and len(lists) == 1 else args
-        pending += [source for source in following if source not in sources]
-        sources.update(pending)
-    return {source for source in sources if source.origin != "const"}
-
-
-def _makes_new_memory(node: Node) -> bool:
-    """Return whether the result of a node shares no memory with its arguments."""
-    if node.op == "py.attr":
-        return node.spelling in METADATA
-    if node.op == "py.call":
-        return node.spelling in PURE_FUNCTIONS - _WRAPPING
-    return node.op in _MAKING_OPS and not changes_input(node.op, node.args)

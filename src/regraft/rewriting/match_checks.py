@@ -9,58 +9,16 @@ from collections.abc import Sequence
 
 from regraft.matching.result import Match
 from regraft.rewriting.kernel_call_source import Withheld
+from regraft.rewriting.memory import SHARING_OPS, freshly_written_values, possible_sources
 from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure import guards
 from regraft.structure.calls import writes
 from regraft.structure.guards import Atom
 from regraft.structure.model import Node, Value
-from regraft.structure.optable import SPLITTING_OPS
 
 _HOOK_REGISTRATION = re.compile(
     rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook"
-)
-# Operations whose result may share the memory of their input: views, and those that return their
-# input itself in evaluation, or where its format or layout already fits.
-SHARING_OPS = SPLITTING_OPS | frozenset(
-    [
-        "alpha_dropout",
-        "atleast_1d",
-        "atleast_2d",
-        "atleast_3d",
-        "broadcast_to",
-        "contiguous",
-        "detach",
-        "dropout",
-        "dropout1d",
-        "dropout2d",
-        "dropout3d",
-        "expand",
-        "expand_as",
-        "feature_alpha_dropout",
-        "flatten",
-        "identity",
-        "movedim",
-        "narrow",
-        "permute",
-        "positive",
-        "py.item",
-        "ravel",
-        "real",
-        "reshape",
-        "reshape_as",
-        "select",
-        "squeeze",
-        "sum_to_size",
-        "to",
-        "transpose",
-        "type",
-        "type_as",
-        "unflatten",
-        "unsqueeze",
-        "view",
-        "view_as",
-    ]
 )
 # Kernels whose result may be written into. A postponed tensor is computed before that. Folded
 # layers end in a convolution or in the product of a Linear layer, which are not differentiated by
@@ -266,7 +224,7 @@ class MatchChecks:
         change nor show what they compute."""
         first = min(node.time for node in self.match.nodes)
         for node in self.match.between(first, self.root.time):
-            if node.effect:
+            if node.effect and not self._is_write_elsewhere(node):
                 line = getattr(node.expr, "lineno", node.statement.node.lineno)
                 description = (
                     node.spelling or (node.layer.name if node.layer is not None else "") or "a call"
@@ -275,6 +233,16 @@ class MatchChecks:
                     f"{description} at line {line} stands between the nodes and may have effects",
                     line,
                 )
+
+    def _is_write_elsewhere(self, node: Node) -> bool:
+        """Return whether a node only writes into tensors that are new, and that no matched value
+        may be or be a view of."""
+        if not writes(node) or node.random or node.layer is not None:
+            return False
+        written = freshly_written_values(node)
+        matched = [value for inner in self.match.nodes for value in inner.args.values()]
+        values = [*matched, *self.match.bindings.values()]
+        return bool(written) and all(written.isdisjoint(possible_sources(v)) for v in values)
 
 
 def _has_as_target(node: Node, value: Value) -> bool:

@@ -10,9 +10,9 @@ from dataclasses import replace
 from regraft.matching.loop_values import time_before_loop, tuple_elements
 from regraft.matching.uses import METADATA, is_branching
 from regraft.rewriting.hoisted_rewriting import HoistedRewriter
-from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps_value, written_values
+from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps_value
 from regraft.rewriting.kernel_call_source import Renderer, Withheld
-from regraft.rewriting.match_checks import SHARING_OPS
+from regraft.rewriting.memory import SHARING_OPS, written_values
 from regraft.rewriting.pair_states import (
     changes_other_memory,
     goes_through_all,

@@ -110,6 +110,9 @@ ATTRIBUTE_KINDS: Mapping[str, Kind] = {
 }
 
 Arguments = tuple[Sequence[Value], Mapping[str, Value]]
+# Operations whose result is a named tuple of values and indices.
+_PAIR_OPS = frozenset({"cummax", "cummin", "kthvalue", "mode", "sort", "topk"})
+_PAIR_NAMES = ("values", "indices")
 
 
 def own_op(spelling: str) -> str | None:
@@ -160,6 +163,9 @@ def attribute(frame: Frame, base: Value, name: str, expr: ast.AST) -> Value:
     if earlier is not None:
         base.uses.append(frame.node("py.attr", {"base": base}, expr, earlier.kind, spelling=name))
         return earlier
+    if base.node is not None and base.node.op in _PAIR_OPS and name in _PAIR_NAMES:
+        index = frame.constant(_PAIR_NAMES.index(name))
+        return frame.node("py.item", {"base": base, "index": index}, expr, "tensor").output
     kind = ATTRIBUTE_KINDS.get(name, "unknown")
     value = frame.node("py.attr", {"base": base}, expr, kind, spelling=name).output
     frame.attributes[key] = value

@@ -69,6 +69,13 @@ def are_crossed(first: Value, second: Value, *, expanded: bool = False) -> bool:
     return _differ(ours.from_start, theirs.from_start) or _differ(ours.from_end, theirs.from_end)
 
 
+def meets_rows(value: Value) -> bool:
+    """Return whether the source gives a tensor a dimension of size one, behind its first, that may
+    be the last but one, so that it is broadcast against the rows of a matrix."""
+    added = unit_dimensions(value)
+    return bool(added.from_start - {0} or -2 in added.from_end) and -1 not in added.from_end
+
+
 def _differ(ours: frozenset[int], theirs: frozenset[int]) -> bool:
     """Return whether each of two sets has a place that the other has not."""
     return bool(ours - theirs) and bool(theirs - ours)

@@ -1,0 +1,100 @@
+"""Values whose slices have no gradient of PyTorch, as far as the source says: arrays of other
+libraries, and whole numbers."""
+
+from __future__ import annotations
+
+import ast
+
+from regraft.structure.model import Node, Value
+from regraft.structure.operations import BINARY_OPS
+
+# The packages of other libraries for arrays, with the names of the libraries.
+_LIBRARIES = {
+    "cupy": "CuPy",
+    "jax": "JAX",
+    "mindspore": "MindSpore",
+    "mlx": "MLX",
+    "numpy": "NumPy",
+    "paddle": "Paddle",
+    "pandas": "pandas",
+    "scipy": "SciPy",
+    "tensorflow": "TensorFlow",
+}
+_INTEGER_TYPES = frozenset(
+    {"bool", "int", "int16", "int32", "int64", "int8", "long", "short", "uint8"}
+)
+# Operations whose result is of whole numbers or flags, besides casts.
+_COUNTING_OPS = frozenset(
+    {"argmax", "argmin", "argsort", "bincount", "bool", "byte", "int", "logical_not", "long"}
+    | {"one_hot", "py.compare", "randint", "randperm", "short"}
+)
+# Operations whose result is of the type of their first argument.
+_PASSING_OPS = frozenset(
+    {"clone", "contiguous", "expand", "flatten", "permute", "py.item", "reshape", "squeeze", "t"}
+    | {"to", "transpose", "unsqueeze", "view"}
+)
+
+
+def foreign_library(value: Value, tree: ast.Module) -> str:
+    """Return the name of the library, another than PyTorch, of whose arrays a value is: a function
+    of the library computes it, or the file imports the library and nowhere `torch`. "" where the
+    source does not say so."""
+    return _computing_library(value) or _only_library(tree)
+
+
+def _computing_library(value: Value) -> str:
+    """Return the name of the library that computes a value, also by operators and subscripts; ""
+    for none."""
+    node = value.node
+    if node is None:
+        return ""
+    library = _LIBRARIES.get(node.spelling.partition(".")[0], "")
+    if library:
+        return library
+    args = [argument for argument in node.args.values() if argument.origin != "const"]
+    if node.op == "py.item":
+        return _computing_library(node.args["base"]) if "base" in node.args else ""
+    if node.op not in BINARY_OPS or not args:
+        return ""
+    libraries = [_computing_library(argument) for argument in args]
+    return libraries[0] if all(libraries) else ""
+
+
+def _only_library(tree: ast.Module) -> str:
+    """Return the name of a library that a file imports which imports nothing of `torch`."""
+    packages = {name.partition(".")[0] for name in _imported_modules(tree)}
+    if "torch" in packages:
+        return ""
+    return next((_LIBRARIES[package] for package in sorted(packages & _LIBRARIES.keys())), "")
+
+
+def _imported_modules(tree: ast.Module) -> set[str]:
+    """Return the names of the modules that a file imports anywhere, without relative imports."""
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules.add(node.module)
+    return modules
+
+
+def is_of_whole_numbers(value: Value) -> bool:
+    """Return whether a value is a tensor of whole numbers or flags: a cast, a comparison or an
+    index computes it."""
+    node = value.node
+    while node is not None and node.op in _PASSING_OPS:
+        if _is_cast(node):
+            return _cast_type(node) in _INTEGER_TYPES
+        node = next(iter(node.args.values())).node
+    return node is not None and node.op in _COUNTING_OPS
+
+
+def _is_cast(node: Node) -> bool:
+    """Return whether a node converts the data type."""
+    return node.op == "to" and "dtype" in node.args
+
+
+def _cast_type(node: Node) -> str:
+    """Return the last part of the name of the type to which a node converts."""
+    return node.args["dtype"].name.rpartition(".")[2]
