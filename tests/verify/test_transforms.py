@@ -170,6 +170,36 @@ def test_files_of_the_package_are_searched(tmp_path: Path) -> None:
     assert transforms_applied_to(path, "Other") == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "from net.models import Model\ntorch.jit.script(Model(2).eval())",
+            {"script": "test_net.py:2"},
+        ),
+        ("import net\ntorch.jit.script(net.models.Model(2))", {"script": "test_net.py:2"}),
+        ("from net.models import Other\ntorch.jit.script(Other(2))", {}),
+        ("from torch.models import Model\ntorch.jit.script(Model(2))", {}),
+    ],
+)
+def test_tests_of_the_repository_are_searched(
+    text: str, expected: dict[str, str], tmp_path: Path
+) -> None:
+    for folder in ("net", "net/models", "tests", ".venv", "env"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "net/__init__.py").touch()
+    (tmp_path / "net/models/__init__.py").touch()
+    (tmp_path / "env/pyvenv.cfg").touch()
+    path = tmp_path / "net/models/layer.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    script = "from net.models.layer import Model\ntorch.jit.script(Model(2))\n"
+    for environment in (".venv", "env"):
+        (tmp_path / environment / "scripts.py").write_text(script, encoding="utf-8")
+    (tmp_path / "tests/test_net.py").write_text(text + "\n", encoding="utf-8")
+    assert transforms_applied_to(path, "Layer") == expected
+
+
 def test_a_verdict_is_kept_for_what_was_to_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,8 @@
 """Find the places where a repository scripts or symbolically traces a definition: a rewrite may not
 lose this ability.
 
-The search reads text: calls and decorators in the file itself and in the files of its package that
-import it. An application of a transform counts for a definition unless all names in its arguments
+The search reads text: calls and decorators in the file itself and in the files of its repository,
+tests included, that import it or, from a package above it, one of its definitions. An application of a transform counts for a definition unless all names in its arguments
 are other definitions of the file which do not use the definition. A model in a variable counts for
 every definition.
 """
@@ -10,10 +10,13 @@ every definition.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+
+from regraft.verification.readable_files import repository_of
 
 # The transform by the last words of the function that applies it.
 _FUNCTIONS: Mapping[str, str] = MappingProxyType(
@@ -26,17 +29,18 @@ _FUNCTIONS: Mapping[str, str] = MappingProxyType(
     }
 )
 _HINTS = (b"jit", b"symbolic_trace", b"prepare_fx", b"prepare_qat_fx", b"create_feature_extractor")
-_FILES = 5000  # the most files of a package that are searched
+_FILES = 5000  # the most files of a repository that are searched
 
 
 def transforms_applied_to(path: Path, definition: str) -> dict[str, str]:
-    """Return the transforms ("script", "fx") that the file or a file of its package which imports
-    it applies to a definition, each with its first place as `file:line`."""
+    """Return the transforms ("script", "fx") that the file or a file of its repository which
+    imports it applies to a definition, each with its first place as `file:line`."""
     name = definition.partition("#")[0]
     text = path.read_bytes()
     used_by_name = _used_definitions(ast.parse(text))
     place_by_transform: dict[str, str] = {}
-    for file, file_text in ((path, text), *_importing_files(path)):
+    users = {user for user, used in used_by_name.items() if name in used}
+    for file, file_text in ((path, text), *_importing_files(path, users or {name})):
         for transform, line, names in _transform_applications(file_text):
             if _may_contain(name, names, used_by_name):
                 place_by_transform.setdefault(transform, f"{file.name}:{line}")
@@ -77,25 +81,61 @@ def _names(node: ast.AST) -> set[str]:
     return names | {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
 
 
-def _importing_files(path: Path) -> Iterator[tuple[Path, bytes]]:
-    """Yield the files of the outermost package, or of the folder where there is no package, that
-    apply a transform and import the file at `path`, each with its text; only the first 5000 files
-    are searched."""
-    folder = path.parent
-    is_package = (folder / "__init__.py").exists()
-    while (folder.parent / "__init__.py").exists():
-        folder = folder.parent
+def _importing_files(path: Path, names: set[str]) -> Iterator[tuple[Path, bytes]]:
+    """Yield the files of the repository that apply a transform and import the file at `path`, or
+    that import from a package above it and mention one of the definitions `names`, each with its
+    text. Without a repository the outermost package, or the folder where there is no package, is
+    searched; only the first 5000 files are."""
+    packages = _packages_of(path)
     import_pattern = re.compile(
         rb"^\s*(?:from|import)\b.*\b%s\b" % re.escape(path.stem).encode(), re.MULTILINE
     )
-    files = folder.rglob("*.py") if is_package else folder.glob("*.py")
-    for number, file in enumerate(files):
-        if number >= _FILES:
-            return
-        if file != path:
-            text = _read(file)
-            if _has_hint(text) and import_pattern.search(text):
-                yield file, text
+    package_names = "|".join(re.escape(name) for name in packages)
+    package_pattern = re.compile(
+        rf"^\s*(?:from\s+\.|(?:from|import)\s+(?:{package_names})\b)".encode(), re.MULTILINE
+    )
+    name_pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b".encode())
+    for file in _files_to_search(path):
+        text = _read(file)
+        if not _has_hint(text):
+            continue
+        imports_name = bool(packages and package_pattern.search(text) and name_pattern.search(text))
+        if imports_name or import_pattern.search(text):
+            yield file, text
+
+
+def _packages_of(path: Path) -> tuple[str, ...]:
+    """Return the dotted names of the packages that contain a file, the outermost first; () for a
+    file outside of packages."""
+    names: list[str] = []
+    folder = path.parent
+    while (folder / "__init__.py").exists():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    return tuple(".".join(names[: count + 1]) for count in range(len(names)))
+
+
+def _files_to_search(path: Path) -> Iterator[Path]:
+    """Yield the other Python files of a file's repository, else of its outermost package, else of
+    its folder only, at most 5000; hidden folders and virtual environments are left out."""
+    depth = len(_packages_of(path))
+    folder = repository_of(path)
+    if folder is None and not depth:
+        yield from (file for file in path.parent.glob("*.py") if file != path)
+        return
+    number = 0
+    for parent, folders, files in os.walk(folder or path.parents[depth - 1]):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".") and not os.path.exists(f"{parent}/{name}/pyvenv.cfg")
+        )
+        for name in sorted(files):
+            if name.endswith(".py") and (file := Path(parent, name)) != path:
+                yield file
+                number += 1
+                if number >= _FILES:
+                    return
 
 
 def _read(file: Path) -> bytes:
