@@ -2,9 +2,9 @@
 lose this ability.
 
 The search reads text: calls and decorators in the file itself and in the files of its repository,
-tests included, that import it or, from a package above it, one of its definitions. An application of a transform counts for a definition unless all names in its arguments
-are other definitions of the file which do not use the definition. A model in a variable counts for
-every definition.
+tests included, that import it or, from a package above it, one of its definitions. An application
+of a transform counts for a definition unless all names in its arguments are other definitions of
+the file which do not use the definition. A model in a variable counts for every definition.
 """
 
 from __future__ import annotations
