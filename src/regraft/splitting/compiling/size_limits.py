@@ -23,6 +23,7 @@ from regraft.splitting.compiling.size_guards import (
     symbolic_guards,
 )
 from regraft.splitting.program.residual import Region
+from regraft.splitting.program.statements import assigned_names, read_names
 from regraft.splitting.sampling.branch_exploration import RegionModule, common_sizes
 
 Sample = tuple[torch.Tensor, ...]
@@ -50,9 +51,13 @@ class SizeLimits:
     paths: list[tuple[str, ...]] = field(default_factory=list)
 
     def holds(self, sample: Sample) -> bool:
-        """Return whether the sizes of a sample fulfil all conditions of one of the paths."""
+        """Return whether the sizes of a sample fulfil all conditions of one of the paths, for each
+        part of the region apart."""
         inputs = dict(zip(self.region.inputs, sample, strict=True))
-        return any(all(is_within(condition, inputs) for condition in path) for path in self.paths)
+        return all(
+            any(all(is_within(condition, inputs) for condition in path) for path in part.paths)
+            for part in self._parts()
+        )
 
     def extend(self, sample: Sample) -> None:
         """Add the path of a further sample on which the compiled region was equal to torch; nothing
@@ -73,6 +78,21 @@ class SizeLimits:
     def conditions(self) -> list[str]:
         """Return the limits as conditions all of which have to hold; [] where they exclude no
         size."""
+        return [text for part in self._parts() for text in part._own_conditions()]
+
+    def _parts(self) -> list[SizeLimits]:
+        """Return the limits of each part of the region (`independent_inputs`): a part takes any of
+        its paths, whatever path another part takes."""
+        parts = []
+        for names in independent_inputs(self.region):
+            paths = [tuple(text for text in path if names & names_in(text)) for path in self.paths]
+            paths = list(dict.fromkeys(paths))
+            parts.append(SizeLimits(self.region, self.module, self.guarded, paths))
+        return parts or [self]
+
+    def _own_conditions(self) -> list[str]:
+        """Return the limits as conditions all of which have to hold, with the parts of the region
+        taken together."""
         if any(not path for path in self.paths):
             return []
         if len(self.paths) == 1:
@@ -141,6 +161,25 @@ def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> Size
         limits.guarded = False
         limits.paths = [_own_sizes(region, sample) for sample in region.samples]
     return limits
+
+
+def independent_inputs(region: Region) -> list[frozenset[str]]:
+    """Return the inputs of a region in groups: no statement reads, itself or through others, inputs
+    of two groups."""
+    group_of = {key: {key} for key in region.inputs}
+    for statement in region.statements:
+        joined = set(assigned_names(statement))
+        for key in read_names(statement) | assigned_names(statement):
+            joined |= group_of.get(key, set())
+        group_of.update(dict.fromkeys(joined, joined))
+    inputs = set(region.inputs)
+    groups = {frozenset(group & inputs) for group in group_of.values()}
+    return sorted(groups - {frozenset()}, key=min)
+
+
+def names_in(condition: str) -> set[str]:
+    """Return the names in a condition."""
+    return {node.id for node in ast.walk(ast.parse(condition)) if isinstance(node, ast.Name)}
 
 
 def is_within(condition: str, inputs: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -42,6 +42,7 @@ from regraft.splitting.specialising.generators import is_generator, read_at_once
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.inplace import find_aliases, replace_aliases
 from regraft.splitting.specialising.lasting_effects import changes_outside
+from regraft.splitting.specialising.list_splits import split_by_list
 from regraft.splitting.specialising.local_functions import (
     as_definition,
     body_nodes,
@@ -75,12 +76,14 @@ from regraft.splitting.specialising.tensor_calls import (
     compare_tensors,
     concatenate_list,
     convert_to_tensor,
+    is_custom,
     is_predictable,
     module_decides,
     read_single_numbers,
     run_as_operation,
     run_constant_call,
 )
+from regraft.splitting.specialising.typed_constructors import get_constructed_dtype, takes_size
 
 # built-in functions that read the elements of a sequence
 ITERATING_BUILTINS: tuple[Any, ...] = (
@@ -281,6 +284,20 @@ def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
     return None
 
 
+def call_typed_constructor(state: Specialisation, call: Call) -> Value | None:
+    """Return the value of a call of `torch.LongTensor` or its like, as of `torch.empty` for a size
+    and of `torch.tensor` for values; None for other functions and arguments."""
+    dtype = get_constructed_dtype(call.function)
+    of_size = None if dtype is None else takes_size(state, call.node, call.args)
+    if of_size is None or call.keywords:
+        return None
+    function = torch.empty if of_size else torch.tensor
+    callee = state.static(function, state.alias_global(function.__name__, function))
+    general_call = replace(call, callee=callee, keywords={"dtype": state.static(dtype)})
+    value = call_on_host_list(state, general_call)
+    return call_torch(state, general_call) if value is None else value
+
+
 def call_record_class(state: Specialisation, call: Call) -> Value | None:
     """Return the record that a call of a dataclass or namedtuple makes; None for other classes, and
     for those whose objects change."""
@@ -344,7 +361,7 @@ def call_module(state: Specialisation, call: Call) -> Value | None:
     has_to_follow = (
         call.holds_local
         or call.has_mutable_record
-        or (call.takes_host_container and not is_torch(module))
+        or (call.takes_host_container and is_custom(module))
         or module_decides(state, call.node, module, call.code, call.operands)
     )
     if not has_to_follow:
@@ -422,6 +439,9 @@ def call_torch(state: Specialisation, call: Call) -> Value | None:
     """
     if not is_torch(call.function):
         return None
+    parts = split_by_list(state, call.node, call.function_name, call.args, call.keywords)
+    if parts is not None:
+        return parts
     check_scalars(state, call.node, call.operands)
     check_squeeze(state, call.node, call.function_name, call.args, call.keywords)
     try:
@@ -520,6 +540,7 @@ def make_instance(state: Specialisation, call: Call) -> Value | None:
 CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (
     call_python_builtin,
     call_on_host_list,
+    call_typed_constructor,
     call_record_class,
     call_mode_change,
     call_in_place,
