@@ -161,11 +161,14 @@ def rows_call(number: int) -> tuple:
 
 def make_lucid_experts(folder: pathlib.Path) -> nn.Module:
     module = import_module("mixture_of_experts", folder, LUCID_EXPERTS.packages)
-    return module.MoE(8, num_experts=4, hidden_dim=16, second_policy_eval="all")
+    return module.MoE(
+        8, num_experts=4, hidden_dim=16, second_policy_eval="all", capacity_factor_eval=3.0
+    )
 
 
 def tokens_call(number: int) -> tuple:
-    return (torch.randn(2, 5 + number % 4 * 2, 8),)
+    batch = 1 + number % 3
+    return (torch.randn(batch, 16, 8) + number % 4 * torch.randn(batch, 1, 8),)
 
 
 class DetectionHead(nn.Module):
@@ -300,14 +303,14 @@ def make_yolo(folder: pathlib.Path) -> nn.Module:
         network = models.Darknet(config.name)
     images = torch.cat(upstream.make_images(16, 64))
     upstream.settle_norms(network, lambda: network(images))
-    for layer in network.yolo_layers:
-        layer.anchor_grid.div_(4)
     for module in network.module_list:
         if len(module) == 1 and isinstance(module[0], nn.Conv2d):
-            module[0].weight.mul_(4)
+            module[0].weight.view(3, 8, -1)[:, :4].mul_(0.1)
+            module[0].weight.view(3, 8, -1)[:, 4].mul_(4)
+            module[0].bias.view(3, 8)[:, 4].sub_(1)
     scores = network(images)
-    confidence = (scores[..., 4:5] * scores[..., 5:]).amax(2)
-    threshold = confidence.sort(1).values[:, -12].median().item()
+    confidence = scores[..., 4:5] * scores[..., 5:]
+    threshold = confidence.flatten(1).amax(1).quantile(0.3).item()
     utils.time = types.SimpleNamespace(time=lambda: 0.0)
     network(images[:1])
     return DetectObjects(network, utils.non_max_suppression, threshold)
@@ -362,6 +365,7 @@ class Network:
     inputs: Callable[[int], tuple]
     branches_of: Callable[[Any], set] = lambda result: {0}
     branch_count: int = 1
+    unseen: str = "refuse"
 
 
 NETWORKS = {
@@ -374,7 +378,7 @@ NETWORKS = {
     "torchdiffeq": Network(TORCHDIFFEQ, make_flow, lambda number: (torch.randn(1, 3),)),
     "seq2seq": Network(SEQ2SEQ, make_seq2seq, words_call),
     "deepspeech": Network(DEEPSPEECH, make_deepspeech, speech_call),
-    "yolo": Network(YOLO, make_yolo, photo_call, lambda result: {len(result[0])}, 20),
+    "yolo": Network(YOLO, make_yolo, photo_call, lambda result: {len(result[0])}, 20, unseen="raise"),
     "attend": Network(ATTEND, make_attend, caption_call),
     "mistral": Network(MISTRAL, make_mistral, rows_call),
     "llama": Network(LLAMA2C, make_llama, prompt_call),

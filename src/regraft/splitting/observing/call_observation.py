@@ -165,11 +165,10 @@ class _Functions(TorchFunctionMode):  # type: ignore[misc]
             self.reads.note_read(args[0], func.__name__)
         scalars_before = list(self.reads.scalars)
         result = func(*args, **kwargs)
-        if (
-            func is torch.nn.functional.one_hot
-            and kwargs.get("num_classes", args[1] if len(args) > 1 else -1) > 0
-        ):
-            self.reads.scalars[:] = scalars_before
+        if func is torch.nn.functional.one_hot:
+            count = kwargs.get("num_classes", args[1] if len(args) > 1 else -1)
+            if not isinstance(count, torch.Tensor) and count > 0:
+                self.reads.scalars[:] = scalars_before
         return result
 
 

@@ -21,10 +21,13 @@ from regraft.splitting.program.residual_expressions import (
     MUTATORS,
     holds_tensor,
     is_display,
+    is_integer_scalar,
     is_torch,
     method_call,
+    name,
 )
 from regraft.splitting.program.values import (
+    NO_TWIN,
     EitherValue,
     HostValue,
     RecordValue,
@@ -76,6 +79,7 @@ from regraft.splitting.specialising.tensor_calls import (
     compare_tensors,
     concatenate_list,
     convert_to_tensor,
+    has_to_be_followed,
     is_custom,
     is_predictable,
     module_decides,
@@ -222,6 +226,9 @@ def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value
     operands = [*args, *keywords.values()]
     has_either = has_kind(operands, EitherValue)
     if has_either and not takes_either(function):
+        args, keywords = read_either_numbers(state, callee, args, keywords)
+        operands = [*args, *keywords.values()]
+        has_either = has_kind(operands, EitherValue)
         for operand in operands:
             state.require_single_kind(node, operand)
     object_result = call_on_object(state, node, function, args, keywords)
@@ -237,6 +244,33 @@ def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value
         if value is not None:
             return value
     raise state.refuse(node, f"the call of {call.function_name or function!r} cannot be followed")
+
+
+def read_either_numbers(
+    state: Specialisation, callee: StaticValue, args: list[Value], keywords: dict[str, Value]
+) -> tuple[list[Value], dict[str, Value]]:
+    """Return the arguments of a function of torch, with a number that the host reads in the place
+    of each that is a whole number on some paths and a tensor of one on the others, where torch has
+    to know the tensor's value, as in `F.one_hot(x, max(t, 4))`; any others as they are."""
+    code = ast.Call(
+        callee.code,
+        [argument.code for argument in args],
+        [ast.keyword(keyword, value.code) for keyword, value in keywords.items()],
+    )
+    if not is_torch(callee.example) or not has_to_be_followed(state, code):
+        return args, keywords
+
+    def read(value: Value) -> Value:
+        """Return the number, under a new name, where `value` is one or a tensor of one."""
+        is_whole = isinstance(value, EitherValue) and type(value.instead) is int
+        if not is_whole or not is_integer_scalar(value.example):
+            return value
+        numbers = int(value.example), int(value.second_example)
+        code = ast.Call(name("int"), [value.code], [])
+        twin = NO_TWIN if numbers[0] == numbers[1] else numbers[1]
+        return state.bind_in_host(HostValue(numbers[0], code, twin))
+
+    return [read(value) for value in args], {key: read(value) for key, value in keywords.items()}
 
 
 def is_python_function(function: Any) -> bool:
@@ -321,15 +355,44 @@ def call_in_place(state: Specialisation, call: Call) -> Value | None:
     key = argument.code.id if isinstance(argument.code, ast.Name) else ""
     if key not in state.names:
         return None
-    waiting = state.pending[-1]
-    if waiting is not None:  # this call has read its argument
-        waiting[:] = [value for value in waiting if value is not argument]
+    forget_waiting(state, argument)
     aliases = find_aliases(state, call.node, key)
     copied = method_call(argument.code, "clone")
     code = ast.Call(call.callee.code, [copied, *call.code.args[1:]], call.code.keywords)
     replace_aliases(state, key, aliases, run_operation(state, call.node, code, call.operands))
     state.changed_names.add(key)
     return state.names[key]
+
+
+def call_with_out(state: Specialisation, call: Call) -> Value | None:
+    """Return the value of a function of torch that writes its result into a tensor under a name,
+    `out`: all names that hold the tensor hold the result. None for other calls.
+
+    Raises Unsplittable for any other `out`, one of another type than the result, and if anything
+    else may see the change.
+    """
+    out = call.keywords.get("out")
+    if out is None or not is_torch(call.function) or out.example is None:
+        return None
+    key = out.code.id if isinstance(out.code, ast.Name) else ""
+    if key not in state.names or not isinstance(out.example, torch.Tensor):
+        raise state.refuse(call.node, "out= is supported for a local tensor only")
+    inputs = {keyword: value for keyword, value in call.keywords.items() if keyword != "out"}
+    value = call_torch(state, replace(call, keywords=inputs))
+    if value is None or getattr(value.example, "dtype", None) != out.example.dtype:
+        raise state.refuse(call.node, "out= is a tensor of another type than the result")
+    forget_waiting(state, out)
+    replace_aliases(state, key, find_aliases(state, call.node, key), value)
+    state.changed_names.add(key)
+    return state.names[key]
+
+
+def forget_waiting(state: Specialisation, argument: Value) -> None:
+    """Remove an argument of a call, which has read it, from the pending values of its
+    expression."""
+    waiting = state.pending[-1]
+    if waiting is not None:
+        waiting[:] = [value for value in waiting if value is not argument]
 
 
 def changes_argument(call: Call) -> bool:
@@ -544,6 +607,7 @@ CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (
     call_record_class,
     call_mode_change,
     call_in_place,
+    call_with_out,
     call_module,
     call_type_test,
     call_comparison,

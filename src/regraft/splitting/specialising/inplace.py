@@ -11,7 +11,14 @@ import torch
 from regraft.splitting.program.residual import HostStep
 from regraft.splitting.program.residual_expressions import is_static_object, tensors_in
 from regraft.splitting.program.statements import StoreItem, read_names
-from regraft.splitting.program.values import EitherValue, HostValue, RecordValue, TensorValue, Value
+from regraft.splitting.program.values import (
+    EitherValue,
+    HostValue,
+    LostValue,
+    RecordValue,
+    TensorValue,
+    Value,
+)
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.elements import has_part_names
 from regraft.splitting.specialising.host_lists import (
@@ -24,6 +31,9 @@ from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import read_slice_bound, store_name
+
+# methods after which the elements of a tensor are what its memory holds
+RESIZES = frozenset({"resize_", "resize_as_"})
 
 
 def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
@@ -134,8 +144,8 @@ def store_slice(
 
 def change_in_place(state: Specialisation, node: ast.Call) -> bool:
     """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment, and return
-    True; return False for any other call. Raise Unsplittable for a method that would change the
-    tensor's type."""
+    True; return False for any other call. After `resize_` nothing may read the tensor until it is
+    assigned anew. Raise Unsplittable for a method that would change the tensor's type."""
     method = node.func
     if not (
         isinstance(method, ast.Attribute)
@@ -152,6 +162,11 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
     if not isinstance(base, TensorValue) or key is None:
         return False
     aliases = find_aliases(state, node, key)
+    if method.attr in RESIZES:
+        for alias in {key, *aliases}:
+            state.names[alias] = LostValue(base.code)
+            state.changed_names.add(alias)
+        return True
     functional_call = ast.Call(
         ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords
     )
