@@ -103,12 +103,13 @@ class BranchingNetwork(Protocol):
     """What both tables say of a network.
 
     branches_of: gives the branches that a result shows. branch_count: the number of branches that
-    there are.
+    there are. unseen: what `split` does with sides that no input takes.
     """
 
     repository: Repository
     branches_of: Callable[[Any], set]
     branch_count: int
+    unseen: str
 
 
 def measure_split(
@@ -123,12 +124,12 @@ def measure_split(
     results = [model(*call) for call in compared]
     branches = set().union(*map(network.branches_of, results))
     try:
-        split = regraft.split(model, examples, cache=False)
+        split = regraft.split(model, examples, unseen=network.unseen, cache=False)
     except regraft.Unsplittable as problem:
         print(f"{name:20} {run.refusal(problem)}", flush=True)
         return None
     variants = {"eager": model, "split": split}
-    single = run.as_file(model, examples, run)
+    single = run.as_file(model, examples, types.SimpleNamespace(UNSEEN=network.unseen))
     if not isinstance(single, str):
         variants["single"] = single
     equal = {key: compare(variants[key], compared, results) for key in list(variants)[1:]}

@@ -463,6 +463,7 @@ class Network:
     branches_of: Callable[[Any], set]
     branch_count: int
     size: int = 32
+    unseen: str = "refuse"
 
 
 def shallow_deep(kind: str, exits: int = 6) -> Network:

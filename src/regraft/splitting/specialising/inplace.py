@@ -43,6 +43,17 @@ def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     return tensor
 
 
+def set_row(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
+    """Return a copy of the tensor after `tensor[index] = value` with a whole number, whose value no
+    operation reads. An index beyond the end becomes one that is too large."""
+    size = tensor.shape[0]
+    position = torch.as_tensor(index).reshape(1)
+    position = torch.where(position < 0, position + size, position)
+    position = torch.where(position < 0, size, position)
+    row = torch.as_tensor(value, dtype=tensor.dtype).expand(tensor.shape[1:])
+    return tensor.index_copy(0, position, row.unsqueeze(0))
+
+
 def store_element(state: Specialisation, target: ast.Subscript, value: Value) -> None:
     """Specialise `base[index] = value`: a local tensor gets a new value under all its names, the
     host stores to a list, an object that forward makes follows its `__setitem__`. Raises
@@ -69,9 +80,10 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
             target, "assigning to an element is supported for local tensors and lists only"
         )
     index = convert_lists(state, target, index)
-    code = ast.Call(
-        state.alias_global("changed", set_element), [base.code, index.code, value.code], []
-    )
+    is_number = isinstance(index, HostValue) and type(index.example) is int
+    change = set_row if is_number and base.example.ndim else set_element
+    function = state.alias_global("changed", change)
+    code = ast.Call(function, [base.code, index.code, value.code], [])
     replace_aliases(
         state,
         key,
@@ -163,9 +175,7 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
         return False
     aliases = find_aliases(state, node, key)
     if method.attr in RESIZES:
-        for alias in {key, *aliases}:
-            state.names[alias] = LostValue(base.code)
-            state.changed_names.add(alias)
+        forget_elements(state, [key, *aliases])
         return True
     functional_call = ast.Call(
         ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords
@@ -177,6 +187,14 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
         )
     replace_aliases(state, key, aliases, value)
     return True
+
+
+def forget_elements(state: Specialisation, aliases: list[str]) -> None:
+    """Let no name of a tensor that is resized be read before it is assigned anew."""
+    for alias in aliases:
+        reason = "holds what its memory held before it was resized; assign it anew"
+        state.names[alias] = LostValue(ast.Name(alias, ast.Load()), reason)
+        state.changed_names.add(alias)
 
 
 def find_holder(state: Specialisation, node: ast.expr, base: Value) -> str | None:

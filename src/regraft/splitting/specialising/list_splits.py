@@ -17,7 +17,6 @@ from regraft.splitting.program.values import (
     Value,
     are_static,
 )
-from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.elements import get_element, get_shape, make_tuple
 from regraft.splitting.specialising.state import Specialisation
@@ -77,9 +76,10 @@ def split_by_list(
     slices = [
         take_slice(state, node, tensor, axis, lower, upper) for lower, upper in pairwise(bounds)
     ]
-    slices = open_parts(slices, tensor, axis)
+    slices = open_parts(state, node, slices, tensor, axis)
     state.values_decide_sizes = True
-    return make_tuple(state, [state.bind_if_tensor(part) for part in slices])
+    # the host takes the slices, so that the sizes of a part are those of inputs of its regions
+    return make_tuple(state, [state.bind_in_host(part) for part in slices])
 
 
 def is_list_of_host(state: Specialisation, numbers: Value) -> bool:
@@ -150,13 +150,20 @@ def take_slice(
     return part
 
 
-def open_parts(parts: list[TensorValue], tensor: Value, axis: int) -> list[TensorValue]:
+def open_parts(
+    state: Specialisation, node: ast.Call, parts: list[TensorValue], tensor: Value, axis: int
+) -> list[TensorValue]:
     """Return the parts of a tensor along one dimension with open sizes: in the second world they
-    have other sizes, which sum to the same."""
+    have other sizes, which sum to the same. Raises Unsplittable where the tensor has too few rows
+    for that."""
     sizes = [part.example.shape[axis] for part in parts]
     second_sizes = choose_other_sizes(sizes, tensor.second_example.shape[axis])
     if second_sizes is None:
-        return [replace(part, twin=lengthen(part.second_example, [axis])) for part in parts]
+        raise state.refuse(
+            node,
+            f"{sum(sizes)} rows are too few to follow a split into {len(sizes)} parts: let the"
+            f" first example call have {len(sizes)} rows or more here",
+        )
     twins = torch.split(tensor.second_example, second_sizes, axis)
     return [replace(part, twin=twin) for part, twin in zip(parts, twins, strict=True)]
 
