@@ -30,7 +30,11 @@ from regraft.splitting.specialising.indexing import convert_lists
 from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.values_stored_under_names import read_slice_bound, store_name
+from regraft.splitting.specialising.values_stored_under_names import (
+    bind_number,
+    read_slice_bound,
+    store_name,
+)
 
 # methods after which the elements of a tensor are what its memory holds
 RESIZES = frozenset({"resize_", "resize_as_"})
@@ -59,7 +63,7 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
     host stores to a list, an object that forward makes follows its `__setitem__`. Raises
     Unsplittable for other targets."""
     state.pending.append([value])
-    index = state.evaluate(without_slices(target.slice))
+    index = bind_number(state, state.evaluate(without_slices(target.slice)))
     base = state.evaluate(target.value)
     state.pending.pop()
     if is_stand_in(state, base.example):

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 
-from regraft.splitting.program.residual import Branch, HostStep
+from regraft.splitting.program.residual import Branch, HostStep, Step
 from regraft.splitting.program.statements import raise_message
 from regraft.splitting.program.values import (
     HostValue,
@@ -22,15 +22,16 @@ from regraft.splitting.specialising.elements import get_element, get_shape, make
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_number, index_elements
 
-# the methods, and functions of torch, that take sizes of parts, or ends, with the name of that
-# argument
-SPLITS = {
-    "split": "split_size_or_sections",
-    "split_with_sizes": "split_sizes",
-    "tensor_split": "indices_or_sections",
-}
-# the names that the method, or the other overload, has for it
-OTHER_NAMES = ("split_size", "indices", "sections")
+# the methods, and functions of torch, that take sizes of parts, or ends
+SPLITS = frozenset({"split", "split_with_sizes", "tensor_split"})
+# the names of that argument
+NUMBERS = (
+    "split_size_or_sections",
+    "split_size",
+    "split_sizes",
+    "indices_or_sections",
+    "indices",
+)
 
 
 def split_by_list(
@@ -44,19 +45,18 @@ def split_by_list(
     the host computes, as a tuple of slices; None for other functions and other arguments.
 
     args: the tensor, and what follows. The host raises RuntimeError for sizes that are not those of
-    parts of the tensor, as torch does. Raises Unsplittable for a list whose length, or a dimension
-    that is not known.
+    parts of the tensor, as torch does. Raises Unsplittable for a list whose length is not known,
+    and a dimension that is not.
     """
     if function_name not in SPLITS or not args or not isinstance(args[0], TensorValue):
         return None
     options = {**dict(zip(("tensor", "numbers", "dim"), args, strict=False)), **keywords}
-    for keyword in (SPLITS[function_name], *OTHER_NAMES):
-        options.setdefault("numbers", options.get(keyword, state.static(None)))
-    numbers, dim = options["numbers"], options.get("dim", state.static(0))
-    if not is_list_of_host(state, numbers):
+    arguments = [options[key] for key in ("numbers", *NUMBERS) if key in options]
+    if not arguments or not is_list_of_host(state, arguments[0]):
         return None
-    if not isinstance(dim, StaticValue):
-        raise state.refuse(node, f"{function_name} along a dimension known only at run time")
+    numbers, dim, rank = arguments[0], options.get("dim", state.static(0)), args[0].example.ndim
+    if not isinstance(dim, StaticValue) or dim.example not in range(-rank, rank):
+        raise state.refuse(node, f"{function_name} needs a dimension that is known and there")
     parts = list_numbers(state, node, numbers)
     if parts is None:
         raise state.refuse(
@@ -65,7 +65,7 @@ def split_by_list(
             " supported: loop over slices",
         )
     tensor = state.bind_if_tensor(args[0])
-    axis = dim.example % tensor.example.ndim
+    axis = dim.example % rank
     if function_name == "tensor_split":
         bounds: list[Value] = [state.static(None), *parts, state.static(None)]
     else:
@@ -133,7 +133,10 @@ def check_sizes(
     ]
     tests.append(ast.Compare(total.code, [ast.NotEq()], [size.code]))
     step = HostStep(raise_message("RuntimeError", reason), (state.frame.path, node.lineno))
-    sides = [(ast.BoolOp(ast.Or(), tests), [step]), (None, [])]
+    sides: list[tuple[ast.expr | None, list[Step]]] = [
+        (ast.BoolOp(ast.Or(), tests), [step]),
+        (None, []),
+    ]
     state.steps.append(Branch(sides, node.lineno, state.frame.path, ["", ""]))
 
 
@@ -171,9 +174,10 @@ def open_parts(
 def choose_other_sizes(sizes: list[int], total: int) -> list[int] | None:
     """Return sizes that sum to `total` and differ from all of `sizes`, place by place; None where
     there are none."""
-    others = [int(size == 0) for size in sizes]
-    surplus = total - sum(others)
+    second_sizes = [int(size == 0) for size in sizes]
+    surplus = total - sum(second_sizes)
     for place, size in enumerate(sizes):
-        if surplus >= 0 and (others[place] + surplus) != size:
-            return [*others[:place], others[place] + surplus, *others[place + 1 :]]
+        if surplus >= 0 and second_sizes[place] + surplus != size:
+            second_sizes[place] += surplus
+            return second_sizes
     return None
