@@ -47,6 +47,12 @@ def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     return tensor
 
 
+def is_number_of_host(state: Specialisation, index: Value) -> bool:
+    """Return whether an index is a whole number that the host computes, no size."""
+    is_named = isinstance(index.code, ast.Name) and index.code.id not in state.size_names
+    return isinstance(index, HostValue) and type(index.example) is int and is_named
+
+
 def set_row(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     """Return a copy of the tensor after `tensor[index] = value` with a whole number, whose value no
     operation reads. An index beyond the end becomes one that is too large."""
@@ -84,8 +90,7 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
             target, "assigning to an element is supported for local tensors and lists only"
         )
     index = convert_lists(state, target, index)
-    is_number = isinstance(index, HostValue) and type(index.example) is int
-    change = set_row if is_number and base.example.ndim else set_element
+    change = set_row if is_number_of_host(state, index) and base.example.ndim else set_element
     function = state.alias_global("changed", change)
     code = ast.Call(function, [base.code, index.code, value.code], [])
     replace_aliases(
