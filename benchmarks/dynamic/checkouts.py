@@ -91,12 +91,27 @@ def import_module(
 
 
 def compare(variant: Callable, calls: list[tuple], results: list[Any]) -> str:
-    """Describe on how many calls a variant gives the original's result, and the first
-    difference."""
-    pairs = zip(calls, results, strict=True)
-    texts = [difference(variant(*call), result) for call, result in pairs]
-    shown = next(filter(None, texts), "")
-    return f"{texts.count('')}" + (f" (first difference: {shown})" if shown else "")
+    """Describe on how many calls a variant gives the original's result, on how many it raises
+    ValueError, and the first difference."""
+    raised, differing = 0, []
+    for call, expected in zip(calls, results, strict=True):
+        try:
+            text = difference(variant(*call), expected)
+        except ValueError:  # sizes for which it was not split
+            raised += 1
+            continue
+        differing += [text] if text else []
+    equal = str(len(calls) - raised - len(differing)) + (f", raises on {raised}" if raised else "")
+    return equal + (f" ({len(differing)} differ, first: {differing[0]})" if differing else "")
+
+
+def takes_sizes(variant: Callable, call: tuple) -> bool:
+    """Return whether a variant takes a call, rather than raise ValueError for its sizes."""
+    try:
+        variant(*call)
+    except ValueError:
+        return False
+    return True
 
 
 class BranchingNetwork(Protocol):
@@ -118,9 +133,10 @@ def measure_split(
     examples: list[tuple],
     compared: list[tuple],
     network: BranchingNetwork,
+    with_file: bool = True,
 ) -> dict[str, float] | None:
     """Split one network, compare, measure, print a line; return eager divided by each variant, None
-    where it is refused."""
+    where it is refused. with_file: whether the network is also made one file."""
     results = [model(*call) for call in compared]
     branches = set().union(*map(network.branches_of, results))
     try:
@@ -129,13 +145,16 @@ def measure_split(
         print(f"{name:20} {run.refusal(problem)}", flush=True)
         return None
     variants = {"eager": model, "split": split}
-    single = run.as_file(model, examples, types.SimpleNamespace(UNSEEN=network.unseen))
+    single = ""
+    if with_file:
+        single = run.as_file(model, examples, types.SimpleNamespace(UNSEEN=network.unseen))
     if not isinstance(single, str):
         variants["single"] = single
     equal = {key: compare(variants[key], compared, results) for key in list(variants)[1:]}
     # on a machine that is not idle, wall-clock time is that of the other work
-    times = run.fastest(variants, compared[:12], repeats=10, clock=time.process_time)
-    report = split.report
+    timed = [call for call in compared if takes_sizes(split, call)][:12]
+    times = run.fastest(variants, timed, repeats=10, clock=time.process_time)
+    report, note = split.report, f"  {single}" if isinstance(single, str) and single else ""
     print(
         f"{name:20} {'  '.join(f'{key} {time:7.3f}' for key, time in times.items())}"
         f"  eager/split {times['eager'] / times['split']:5.2f}  sub-networks"
@@ -144,7 +163,7 @@ def measure_split(
         f"  equal on {', '.join(f'{text} ({key})' for key, text in equal.items())}"
         f" of {len(compared)}  branches taken {len(branches)}/{network.branch_count}"
         f"  at a threshold {len(report.at_threshold)}  within rounding {len(report.rounding)}"
-        f"  build {report.seconds:.1f} s" + (f"  {single}" if isinstance(single, str) else ""),
+        f"  build {report.seconds:.1f} s" + note,
         flush=True,
     )
     return {key: times["eager"] / time for key, time in times.items()}

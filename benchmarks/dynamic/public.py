@@ -385,8 +385,8 @@ def make_story(number: int) -> tuple:
 
 
 def make_rows(number: int) -> tuple:
-    """Return rows of eight numbers: two to eight, beyond the examples one to twenty."""
-    count = 8 - number % 7 if number < EXAMPLES else 1 + number % 20
+    """Return rows of eight numbers: one to eight, beyond the examples one to twenty."""
+    count = 8 - number % 8 if number < EXAMPLES else 1 + number % 20
     return (torch.randn(count, 8),)
 
 
@@ -491,7 +491,7 @@ def measure(name: str, repositories: pathlib.Path) -> dict[str, float] | None:
     with contextlib.redirect_stdout(io.StringIO()):
         model = network.make(network.repository.folder(repositories)).eval()
     calls = [network.inputs(number) for number in range(EXAMPLES + COMPARED)]
-    return measure_split(name, model, calls[:EXAMPLES], calls[EXAMPLES:], network)
+    return measure_split(name, model, calls[:EXAMPLES], calls[EXAMPLES:], network, with_file=False)
 
 
 if __name__ == "__main__":
