@@ -15,53 +15,25 @@ on one thread; times are processor time.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import datetime
 import functools
-import importlib
 import io
-import multiprocessing
 import pathlib
-import platform
-import re
-import shlex
 import statistics
-import subprocess
 import sys
-import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
-import onnxruntime
-import run
 import torch
 import torch.nn.functional as F
+from checkouts import Repository, import_module, measure_split, run_networks
 from torch import nn
-
-import regraft
-import regraft.splitting
-from regraft.splitting.checking.result_difference import difference
 
 CLASSES, EXAMPLES, COMPARED = 10, 48, 64
 SURE = 0.5  # the confidence with which an image leaves Shallow-Deep-Networks
 START, END, LONGEST, WORDS = 1, 2, 20, 9490
-
-
-@dataclass(frozen=True)
-class Repository:
-    """A public repository at a commit. packages: what its files import and does without."""
-
-    name: str
-    commit: str
-    packages: tuple[str, ...] = ()
-
-    def folder(self, repositories: pathlib.Path) -> pathlib.Path:
-        """Return where its checkout lies in the folder of checkouts."""
-        return repositories / self.name.replace("/", "+")
 
 
 SHALLOW_DEEP = Repository(
@@ -81,48 +53,6 @@ CAPTIONER = Repository(
     ("torchvision", "torchvision.models"),
 )
 REPOSITORIES = (SHALLOW_DEEP, SKIPNET, BLOCKDROP, CAPTIONER)
-
-
-def problem_of(repository: Repository, repositories: pathlib.Path) -> str:
-    """Return what is wrong with a checkout, and what to do; "" where it is as it has to be."""
-    folder = repository.folder(repositories)
-    place = shlex.quote(str(folder))
-    checkout = f"git -C {place} checkout {repository.commit}"
-    if not folder.is_dir():
-        clone = f"git clone https://github.com/{repository.name} {place}"
-        return f"{repository.name} is missing; get it with\n  {clone} && {checkout}"
-    git = functools.partial(subprocess.run, capture_output=True, text=True, check=True, cwd=folder)
-    commit = git(["git", "rev-parse", "HEAD"]).stdout.strip()
-    if commit != repository.commit:
-        return f"{repository.name} is at {commit}; change that with\n  {checkout}"
-    changed = git(["git", "status", "--porcelain", "--untracked-files=no"]).stdout.split("\n")
-    changed = [line for line in changed if line.endswith(".py")]
-    return f"{repository.name} is modified: {', '.join(changed)}" if changed else ""
-
-
-def import_module(
-    name: str, folder: pathlib.Path, packages: tuple[str, ...], **stand_ins: Any
-) -> types.ModuleType:
-    """Import a module of a checkout, with stand-ins for packages during the import.
-
-    stand_ins: attributes of the stand-in for `torchvision.models`.
-    """
-    replaced = {package: mock.MagicMock(name=package) for package in packages}
-    if stand_ins:
-        replaced["torchvision.models"] = replaced["torchvision"].models
-        for key, value in stand_ins.items():
-            setattr(replaced["torchvision.models"], key, value)
-    sys.path.insert(0, str(folder))
-    with mock.patch.dict(sys.modules):
-        sys.modules.update(replaced)
-        module = importlib.import_module(name)
-        own = {
-            key: value
-            for key, value in sys.modules.items()
-            if str(folder) in str(getattr(value, "__file__", ""))
-        }
-    sys.modules.update(own)
-    return module
 
 
 class ExitEarly(nn.Module):
@@ -480,7 +410,12 @@ def make_captioner(
     folder: pathlib.Path, images: list[torch.Tensor], trunk: Callable, width: int
 ) -> nn.Module:
     """Return the captioner over a trunk that gives `width` channels."""
-    model = import_module("model", folder, CAPTIONER.packages, resnet101=trunk)
+    model = import_module(
+        "model",
+        folder,
+        CAPTIONER.packages,
+        {"torchvision.models": types.SimpleNamespace(resnet101=trunk)},
+    )
     encoder, decoder = model.EncoderCNN(4), model.AttnDecoderRNN(512, 512, 512, WORDS, width)
     settle_norms(encoder, lambda: encoder(torch.cat(images[:8])))
     caption = Caption(encoder, decoder).eval()
@@ -528,6 +463,7 @@ class Network:
     branches_of: Callable[[Any], set]
     branch_count: int
     size: int = 32
+    unseen: str = "refuse"
 
 
 def shallow_deep(kind: str, exits: int = 6) -> Network:
@@ -555,15 +491,6 @@ NETWORKS = {
 }
 
 
-def compare(variant: Callable, calls: list[tuple], results: list[Any]) -> str:
-    """Describe on how many calls a variant gives the original's result, and the first
-    difference."""
-    pairs = zip(calls, results, strict=True)
-    texts = [difference(variant(*call), result) for call, result in pairs]
-    shown = next(filter(None, texts), "")
-    return f"{texts.count('')}" + (f" (first difference: {shown})" if shown else "")
-
-
 @torch.no_grad()
 def measure(name: str, repositories: pathlib.Path) -> dict[str, float] | None:
     """Split one network, compare, measure, print a line; eager divided by each variant, None where
@@ -576,64 +503,8 @@ def measure(name: str, repositories: pathlib.Path) -> dict[str, float] | None:
     with contextlib.redirect_stdout(io.StringIO()):
         model = network.make(network.repository.folder(repositories), images).eval()
     calls = [(image,) for image in images[CLASSES:]]
-    examples, compared = calls[:EXAMPLES], calls[EXAMPLES:]
-    results = [model(*call) for call in compared]
-    branches = set().union(*map(network.branches_of, results))
-    try:
-        split = regraft.split(model, examples, cache=False)
-    except regraft.Unsplittable as problem:
-        print(f"{name:20} {run.refusal(problem)}", flush=True)
-        return None
-    variants = {"eager": model, "split": split}
-    single = run.as_file(model, examples, run)
-    if not isinstance(single, str):
-        variants["single"] = single
-    equal = {key: compare(variants[key], compared, results) for key in list(variants)[1:]}
-    # on a machine that is not idle, wall-clock time is that of the other work
-    times = run.fastest(variants, compared[:12], repeats=10, clock=time.process_time)
-    report = split.report
-    print(
-        f"{name:20} {'  '.join(f'{key} {time:7.3f}' for key, time in times.items())}"
-        f"  eager/split {times['eager'] / times['split']:5.2f}  sub-networks"
-        f" {report.subnetworks:2}  models {report.models:2}  islands {len(report.islands)}"
-        f"  sides run {report.sides_run}/{report.sides}  checked on {report.inputs_checked}"
-        f"  equal on {', '.join(f'{text} ({key})' for key, text in equal.items())}"
-        f" of {len(compared)}  branches taken {len(branches)}/{network.branch_count}"
-        f"  at a threshold {len(report.at_threshold)}  within rounding {len(report.rounding)}"
-        f"  build {report.seconds:.1f} s" + (f"  {single}" if isinstance(single, str) else ""),
-        flush=True,
-    )
-    return {key: times["eager"] / time for key, time in times.items()}
-
-
-def main() -> int:
-    """Measure the networks whose names fit; return 2 where a checkout is not as it has to be."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repositories", type=pathlib.Path, required=True)
-    parser.add_argument("--only", default="", help="a regular expression for names of networks")
-    options = parser.parse_args()
-    names = [name for name in NETWORKS if re.search(options.only, name)]
-    needed = dict.fromkeys(NETWORKS[name].repository for name in names)
-    problems = [problem_of(repository, options.repositories) for repository in needed]
-    if any(problems):
-        print("\n".join(filter(None, problems)), file=sys.stderr)
-        return 2
-    print(
-        f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, torch"
-        f" {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, milliseconds of"
-        " processor time"
-    )
-    jobs = [(name, options.repositories.resolve()) for name in names]
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
-        ratios = processes.starmap(measure, jobs, chunksize=1)
-    split = [ratio for ratio in ratios if ratio is not None]
-    print(f"split {len(split)} of {len(ratios)}; geometric means, eager divided by: ", end="")
-    for key in dict.fromkeys(key for ratio in split for key in ratio if key != "eager"):
-        values = [ratio[key] for ratio in split if key in ratio]
-        print(f"{key} {statistics.geometric_mean(values):.2f} ({len(values)} networks)", end="  ")
-    print()
-    return 0
+    return measure_split(name, model, calls[:EXAMPLES], calls[EXAMPLES:], network)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_networks(NETWORKS, measure, __doc__))

@@ -261,6 +261,27 @@ class BroadcastHides(nn.Module):
         return z
 
 
+class SingleRowsTogether(BroadcastHides):
+    """Two parts of one row each lead to a decision; either alone does not."""
+
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x, y):
+            rows = torch.cat([self.layer(x), self.layer(y)])
+            return rows * 2 if len(x) == 1 and len(y) == 1 else rows
+
+    def calls(self):
+        return [(torch.randn(n, 4), torch.randn(m, 4)) for n, m in ((3, 3), (1, 3), (3, 1), (2, 2))]
+
+    def rare(self):
+        return [
+            (torch.randn(n, 4), torch.randn(m, 4)) for n, m in ((1, 1), (1, 9), (12, 1), (9, 6))
+        ]
+
+
 class LengthsApart(BroadcastHides):
     """One input is a row longer than the other."""
 

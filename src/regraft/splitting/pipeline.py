@@ -263,11 +263,16 @@ def build(
     watch("loading the exporter")
     load_lazy_modules()
     rolled: frozenset[Location] = frozenset()
+    unseen: UnseenSide | None = None
     while True:
         analysis_started = time.monotonic()
         watch("specialising")
         partial = options.emitter.partial
-        specialised = specialise(network.model, network.calls, assigned, partial, rolled)
+        try:
+            specialised = specialise(network.model, network.calls, assigned, partial, rolled)
+        except Unsplittable as problem:
+            # a loop that cannot stay one: an example of the side is the remedy
+            raise unseen or problem from None
         try:
             return compile_and_check(
                 network, options, specialised, (started, analysis_started), watch
@@ -277,7 +282,7 @@ def build(
             loops = specialised.unrolled.get((refusal.path, refusal.line), set())
             if loops <= rolled:
                 raise
-            rolled |= loops
+            rolled, unseen = rolled | loops, refusal
 
 
 def compile_and_check(

@@ -14,6 +14,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -25,6 +26,18 @@ from torch.overrides import TorchFunctionMode
 
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.branch_exploration import RegionModule
+
+
+@dataclass(frozen=True)
+class SizeGuard:
+    """A decision by sizes: a Python expression on the shapes of a region's inputs.
+
+    of_operation: an operation of PyTorch decides so, and no Python code by any size in the guard.
+    """
+
+    text: str
+    of_operation: bool
+
 
 # What a guard may consist of, so that a host can compute it.
 GUARD_FUNCTIONS = {"abs": abs, "max": max, "min": min, "math": math}
@@ -60,10 +73,9 @@ def symbolic_guards(
     module: RegionModule,
     sample: tuple[torch.Tensor, ...],
     axes: Mapping[str, Mapping[int, str]],
-) -> Iterator[str]:
+) -> Iterator[SizeGuard]:
     """Run the region with symbolic sizes, and yield the guards: the conditions by which Python code
-    decided, as it does for the sizes of the sample. They are Python expressions on the shapes of
-    the inputs.
+    and operations decided, as they do for the sizes of the sample.
 
     axes: the dimensions that are symbols, by input. Raises whatever PyTorch raises for an operation
     that it cannot run without data, TypeError where code asks for the text of a symbolic size, and
@@ -74,7 +86,19 @@ def symbolic_guards(
     from torch.utils._sympy.printers import PythonPrinter
 
     shape_env = ShapeEnv(duck_shape=False, specialize_zero_one=False)
-    mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
+    decisions = _Decisions(shape_env)
+
+    class Mode(FakeTensorMode):  # type: ignore[misc]
+        """The mode of tensors without data, which tells the decisions of operations apart."""
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            """Run an operation and return its result; its guards are noted as an operation's."""
+            with decisions.of_operation():
+                return super().__torch_dispatch__(func, types, args, kwargs or {})
+
+    mode = Mode(shape_env=shape_env, allow_non_fake_inputs=True)
     inputs: list[Any] = []
     sizes: dict[Any, str] = {}
     for key, tensor in zip(region.inputs, sample, strict=True):
@@ -108,17 +132,66 @@ def symbolic_guards(
         _sizes_as_whole_numbers(),
         without_fast_path(),
         _DecidedSqueezes(),
+        decisions.of_code(),
         mode,
     ):
         module(*inputs)
-    for guard in shape_env.guards:
+    for place, guard in enumerate(shape_env.guards):
         text = Printer().doprint(guard.expr)
         tree = ast.parse(text, mode="eval")
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         is_plain = all(isinstance(node, _NODES) for node in ast.walk(tree))
         if not is_plain or not names <= {*region.inputs, *GUARD_FUNCTIONS}:
             raise ValueError(f"a guard that a host cannot compute: {text}")
-        yield text
+        yield SizeGuard(text, decisions.are_of_operation(place, guard.expr))
+
+
+class _Decisions:
+    """Tells guards that operations of PyTorch make from those of Python code, during one run."""
+
+    def __init__(self, shape_env: Any) -> None:
+        self.shape_env = shape_env
+        self.depth = 0  # of operations that run within each other
+        self.places: set[int] = set()  # of the guards of operations
+        self.symbols: set[Any] = set()  # by which Python code decides
+
+    @contextmanager
+    def of_operation(self) -> Iterator[None]:
+        """In the `with` block note guards as those of an operation."""
+        count = len(self.shape_env.guards)
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+            self.places.update(range(count, len(self.shape_env.guards)))
+
+    @contextmanager
+    def of_code(self) -> Iterator[None]:
+        """In the `with` block note the sizes whose truth, or that of comparisons of which, Python
+        code asks for; a guard that an operation has made before stands for such a question, too."""
+
+        def note(decide: Any) -> Any:
+            """Return `decide`, a `__bool__` of symbols, so that it notes them."""
+
+            def decide_noted(symbol: Any) -> Any:
+                """Note the symbols in an expression outside of operations; return its truth."""
+                if self.depth == 0:
+                    self.symbols |= symbol.node.expr.free_symbols
+                return decide(symbol)
+
+            return decide_noted
+
+        with (
+            mock.patch.object(torch.SymBool, "__bool__", note(torch.SymBool.__bool__)),
+            mock.patch.object(torch.SymInt, "__bool__", note(torch.SymInt.__bool__)),
+        ):
+            yield
+
+    def are_of_operation(self, place: int, expression: Any) -> bool:
+        """Return whether the guard at a place, with its expression, is an operation's, and no
+        Python code decided by a size in it."""
+        return place in self.places and not expression.free_symbols & self.symbols
 
 
 def make_symbolic_number(shape_env: Any, key: str, number: int) -> torch.SymInt:

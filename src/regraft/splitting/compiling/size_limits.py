@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from regraft.splitting.compiling.size_guards import (
     symbolic_guards,
 )
 from regraft.splitting.program.residual import Region
+from regraft.splitting.program.statements import assigned_names, read_names
 from regraft.splitting.sampling.branch_exploration import RegionModule, common_sizes
 
 Sample = tuple[torch.Tensor, ...]
@@ -41,18 +42,24 @@ class SizeLimits:
     4`.
 
     guarded: whether the conditions are decisions of Python code, from runs with symbolic sizes;
-    else each path states the sizes of one sample.
+    else each path states the sizes of one sample. of_code: the conditions by which Python code
+    decides, unlike those that only operations of PyTorch ask for.
     """
 
     region: Region
     module: RegionModule
     guarded: bool = True
     paths: list[tuple[str, ...]] = field(default_factory=list)
+    of_code: set[str] = field(default_factory=set)
 
     def holds(self, sample: Sample) -> bool:
-        """Return whether the sizes of a sample fulfil all conditions of one of the paths."""
+        """Return whether the sizes of a sample fulfil all conditions of one of the paths, for each
+        part of the region apart."""
         inputs = dict(zip(self.region.inputs, sample, strict=True))
-        return any(all(is_within(condition, inputs) for condition in path) for path in self.paths)
+        return all(
+            any(all(is_within(condition, inputs) for condition in path) for path in part.paths)
+            for part in self._parts()
+        )
 
     def extend(self, sample: Sample) -> None:
         """Add the path of a further sample on which the compiled region was equal to torch; nothing
@@ -68,11 +75,41 @@ class SizeLimits:
         """Return the conditions on sizes by which Python code in the region decides for a sample;
         raises whatever PyTorch raises in a run without data."""
         axes = varying_axes(self.region)
-        return tuple(dict.fromkeys(symbolic_guards(self.region, self.module, sample, axes)))
+        guards = list(symbolic_guards(self.region, self.module, sample, axes))
+        self.of_code.update(guard.text for guard in guards if not guard.of_operation)
+        return tuple(dict.fromkeys(guard.text for guard in guards))
 
     def conditions(self) -> list[str]:
         """Return the limits as conditions all of which have to hold; [] where they exclude no
         size."""
+        return [text for part in self._parts() for text in part._own_conditions()]
+
+    def _parts(self) -> list[SizeLimits]:
+        """Return the limits of each part of the region: a part takes any of its paths, whatever
+        path another part takes. Parts are groups of independent inputs (`independent_inputs`). In a
+        group by whose sizes no Python code decides, a single size by which operations tell whether
+        there is one row is a part, too."""
+        texts = dict.fromkeys(text for path in self.paths for text in path)
+        coded_names = {key for text in self.of_code for key in names_in(text)}
+        parts = []
+        for names in independent_inputs(self.region):
+            group = [text for text in texts if names & names_in(text)]
+            is_plain = self.guarded and not names & coded_names
+            sizes = {text: single_size(text) if is_plain else "" for text in group}
+            parts += [
+                self._projected([text for text in group if sizes[text] == size])
+                for size in dict.fromkeys(["", *sizes.values()])
+            ]
+        return parts or [self]
+
+    def _projected(self, texts: list[str]) -> SizeLimits:
+        """Return the limits with those conditions alone that are among `texts`."""
+        paths = [tuple(text for text in path if text in texts) for path in self.paths]
+        return replace(self, paths=list(dict.fromkeys(paths)))
+
+    def _own_conditions(self) -> list[str]:
+        """Return the limits as conditions all of which have to hold, with the parts of the region
+        taken together."""
         if any(not path for path in self.paths):
             return []
         if len(self.paths) == 1:
@@ -141,6 +178,36 @@ def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> Size
         limits.guarded = False
         limits.paths = [_own_sizes(region, sample) for sample in region.samples]
     return limits
+
+
+def independent_inputs(region: Region) -> list[frozenset[str]]:
+    """Return the inputs of a region in groups: no statement reads, itself or through others, inputs
+    of two groups."""
+    group_of = {key: {key} for key in region.inputs}
+    for statement in region.statements:
+        joined = set(assigned_names(statement))
+        for key in read_names(statement) | assigned_names(statement):
+            joined |= group_of.get(key, set())
+        group_of.update(dict.fromkeys(joined, joined))
+    inputs = set(region.inputs)
+    groups = {frozenset(group & inputs) for group in group_of.values()}
+    return sorted(groups - {frozenset()}, key=min)
+
+
+def single_size(condition: str) -> str:
+    """Return the size, such as `x.shape[0]`, of a condition that compares it with 0, 1 or 2; "" for
+    any other condition."""
+    tree = ast.parse(condition, mode="eval").body
+    if not isinstance(tree, ast.Compare) or len(tree.ops) > 1:
+        return ""
+    limit = tree.comparators[0]
+    is_small = isinstance(limit, ast.Constant) and limit.value in (0, 1, 2)
+    return ast.unparse(tree.left) if is_small and isinstance(tree.left, ast.Subscript) else ""
+
+
+def names_in(condition: str) -> set[str]:
+    """Return the names in a condition."""
+    return {node.id for node in ast.walk(ast.parse(condition)) if isinstance(node, ast.Name)}
 
 
 def is_within(condition: str, inputs: Mapping[str, Any]) -> bool:

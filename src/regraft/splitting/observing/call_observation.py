@@ -59,21 +59,28 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         self.changed = False  # whether a tensor from outside of the call changed in place
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, note what it reads and changes and how it may fail, and return its
-        result; raise RuntimeError beyond `max_operations` operations."""
+        """Run an operation as `_run_noted` does; raise RuntimeError beyond `max_operations`
+        operations."""
         self.operations += 1
         if self.operations > self.max_operations:
             raise RuntimeError(f"more than {self.max_operations} operations")
+        # a constructor such as torch.LongTensor leaves `_Functions` on, which would note reads here
+        with torch._C.DisableTorchFunction():
+            return self._run_noted(func, args, kwargs or {})
+
+    def _run_noted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation, note what it reads and changes and how it may fail, and return its
+        result."""
         operands = tensors_in((args, kwargs))
         constant = all(operand.untyped_storage()._cdata in self.constant for operand in operands)
         if torch.Tag.data_dependent_output in func.tags and not constant:
             self.scalars.append(str(func))
         versions = [operand._version for operand in operands]
-        result = func(*args, **(kwargs or {}))
+        result = func(*args, **kwargs)
         pairs = zip(operands, versions, strict=True)
         written = [operand for operand, version in pairs if operand._version != version]
         self._note_changes(
-            func, operands, [*written, *_written_by_schema(func, args, kwargs or {})], result
+            func, operands, [*written, *_written_by_schema(func, args, kwargs)], result
         )
         if sized_by_data(func, args):
             self.shapes.append(first_shape(result))
@@ -158,11 +165,10 @@ class _Functions(TorchFunctionMode):  # type: ignore[misc]
             self.reads.note_read(args[0], func.__name__)
         scalars_before = list(self.reads.scalars)
         result = func(*args, **kwargs)
-        if (
-            func is torch.nn.functional.one_hot
-            and kwargs.get("num_classes", args[1] if len(args) > 1 else -1) > 0
-        ):
-            self.reads.scalars[:] = scalars_before
+        if func is torch.nn.functional.one_hot:
+            count = kwargs.get("num_classes", args[1] if len(args) > 1 else -1)
+            if not isinstance(count, torch.Tensor) and count > 0:
+                self.reads.scalars[:] = scalars_before
         return result
 
 

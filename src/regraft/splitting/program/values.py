@@ -212,9 +212,10 @@ class EitherValue(ValueBase):
 @dataclass(frozen=True, slots=True)
 class LostValue(ValueBase):
     """The value of a name that nothing may read, because its type differs between the paths
-    here."""
+    here, or for another reason, which messages give after the name."""
 
     code: ast.expr
+    reason: str = "has different types or shapes on the paths that lead here"
 
     @property
     def example(self) -> Any:

@@ -93,14 +93,25 @@ def replace_masks(indices_or_masks: Any, growth: int) -> list[torch.Tensor | Non
     for each of its dimensions.
 
     growth: 0 for these positions only; for any other number the last one is repeated `GROWTH`
-    times.
+    times, of a mask that is expanded along its last dimensions the last row.
     """
     places: list[torch.Tensor | None] = []
     for index in indices_or_masks:
         mask_places = index.nonzero() if is_mask(index) else None
-        places.extend(
-            [index]
-            if mask_places is None
-            else (lengthen(mask_places, [0]) if growth else mask_places).unbind(1)
-        )
+        if index is None or mask_places is None:
+            places.append(index)
+            continue
+        rows = mask_places.reshape(-1, expanded_size(index), index.ndim)
+        places.extend((lengthen(rows, [0]) if growth else rows).flatten(0, 1).unbind(1))
     return places
+
+
+def expanded_size(mask: torch.Tensor) -> int:
+    """Return the number of elements along the last dimensions of a mask that are equal because the
+    mask is expanded there; 1 where it is not."""
+    count = 1
+    for size, stride in zip(reversed(mask.shape), reversed(mask.stride()), strict=True):
+        if stride != 0:
+            break
+        count *= size
+    return max(count, 1)

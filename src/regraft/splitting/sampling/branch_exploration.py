@@ -98,10 +98,11 @@ def common_sizes(shapes: list[torch.Size]) -> list[int | None]:
 
 def shows_new_difference(sizes: list[torch.Size], sizes_of_samples: list[list[torch.Size]]) -> bool:
     """Return whether a size in `sizes` differs from the one that all samples, of which there is at
-    least one, share."""
+    least one, share, or is 0 or 1, by which operations decide, as in no sample."""
     columns = zip(sizes, *sizes_of_samples, strict=True)
     return any(
-        size != first and {*other_sizes} <= {first}
+        (size != first and {*other_sizes} <= {first})
+        or (size <= 1 and size not in (first, *other_sizes))
         for shapes in columns
         for size, first, *other_sizes in zip(*shapes, strict=True)
     )

@@ -23,7 +23,7 @@ from regraft.splitting.specialising.stand_ins import (
 from regraft.splitting.specialising.state import Specialisation
 
 # attributes that are equal in both worlds, so that they are constants
-SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
+SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device", "is_cuda"})
 
 # attributes that an operation of a region computes
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
@@ -58,8 +58,8 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
 
 def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: TensorValue) -> Value:
     """Return an attribute of a tensor, or of a tuple of tensors, that a region computes: shape,
-    ndim, dtype and device, data, and views such as `T`; raise Unsplittable for other attributes of
-    a tensor."""
+    ndim, dtype, device and is_cuda, data, and views such as `T`; raise Unsplittable for other
+    attributes of a tensor."""
     if node.attr == "data":  # a change of `data` in place is refused, as of any view
         return run_operation(state, node, method_call(base.code, "detach"), [base])
     if node.attr == "shape":

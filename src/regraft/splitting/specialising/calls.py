@@ -9,7 +9,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy
@@ -21,10 +21,13 @@ from regraft.splitting.program.residual_expressions import (
     MUTATORS,
     holds_tensor,
     is_display,
+    is_integer_scalar,
     is_torch,
     method_call,
+    name,
 )
 from regraft.splitting.program.values import (
+    NO_TWIN,
     EitherValue,
     HostValue,
     RecordValue,
@@ -42,6 +45,7 @@ from regraft.splitting.specialising.generators import is_generator, read_at_once
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.inplace import find_aliases, replace_aliases
 from regraft.splitting.specialising.lasting_effects import changes_outside
+from regraft.splitting.specialising.list_splits import split_by_list
 from regraft.splitting.specialising.local_functions import (
     as_definition,
     body_nodes,
@@ -75,12 +79,15 @@ from regraft.splitting.specialising.tensor_calls import (
     compare_tensors,
     concatenate_list,
     convert_to_tensor,
+    has_to_be_followed,
+    is_custom,
     is_predictable,
     module_decides,
     read_single_numbers,
     run_as_operation,
     run_constant_call,
 )
+from regraft.splitting.specialising.typed_constructors import get_constructed_dtype, takes_size
 
 # built-in functions that read the elements of a sequence
 ITERATING_BUILTINS: tuple[Any, ...] = (
@@ -219,6 +226,9 @@ def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value
     operands = [*args, *keywords.values()]
     has_either = has_kind(operands, EitherValue)
     if has_either and not takes_either(function):
+        args, keywords = read_either_numbers(state, callee, args, keywords)
+        operands = [*args, *keywords.values()]
+        has_either = has_kind(operands, EitherValue)
         for operand in operands:
             state.require_single_kind(node, operand)
     object_result = call_on_object(state, node, function, args, keywords)
@@ -234,6 +244,33 @@ def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value
         if value is not None:
             return value
     raise state.refuse(node, f"the call of {call.function_name or function!r} cannot be followed")
+
+
+def read_either_numbers(
+    state: Specialisation, callee: StaticValue, args: list[Value], keywords: dict[str, Value]
+) -> tuple[list[Value], dict[str, Value]]:
+    """Return the arguments of a function of torch, with a number that the host reads in the place
+    of each that is a whole number on some paths and a tensor of one on the others, where torch has
+    to know the tensor's value, as in `F.one_hot(x, max(t, 4))`; any others as they are."""
+    code = ast.Call(
+        callee.code,
+        [argument.code for argument in args],
+        [ast.keyword(keyword, value.code) for keyword, value in keywords.items()],
+    )
+    if not is_torch(callee.example) or not has_to_be_followed(state, code):
+        return args, keywords
+
+    def read(value: Value) -> Value:
+        """Return the number, under a new name, where `value` is one or a tensor of one."""
+        is_whole = isinstance(value, EitherValue) and type(value.instead) is int
+        if not is_whole or not is_integer_scalar(value.example):
+            return value
+        numbers = int(value.example), int(value.second_example)
+        code = ast.Call(name("int"), [value.code], [])
+        twin = NO_TWIN if numbers[0] == numbers[1] else numbers[1]
+        return state.bind_in_host(HostValue(numbers[0], code, twin))
+
+    return [read(value) for value in args], {key: read(value) for key, value in keywords.items()}
 
 
 def is_python_function(function: Any) -> bool:
@@ -281,6 +318,20 @@ def call_on_host_list(state: Specialisation, call: Call) -> Value | None:
     return None
 
 
+def call_typed_constructor(state: Specialisation, call: Call) -> Value | None:
+    """Return the value of a call of `torch.LongTensor` or its like, as of `torch.empty` for a size
+    and of `torch.tensor` for values; None for other functions and arguments."""
+    dtype = get_constructed_dtype(call.function)
+    of_size = None if dtype is None else takes_size(state, call.node, call.args)
+    if of_size is None or call.keywords:
+        return None
+    function = torch.empty if of_size else torch.tensor
+    callee = state.static(function, state.alias_global(function.__name__, function))
+    general_call = replace(call, callee=callee, keywords={"dtype": state.static(dtype)})
+    value = call_on_host_list(state, general_call)
+    return call_torch(state, general_call) if value is None else value
+
+
 def call_record_class(state: Specialisation, call: Call) -> Value | None:
     """Return the record that a call of a dataclass or namedtuple makes; None for other classes, and
     for those whose objects change."""
@@ -304,15 +355,44 @@ def call_in_place(state: Specialisation, call: Call) -> Value | None:
     key = argument.code.id if isinstance(argument.code, ast.Name) else ""
     if key not in state.names:
         return None
-    waiting = state.pending[-1]
-    if waiting is not None:  # this call has read its argument
-        waiting[:] = [value for value in waiting if value is not argument]
+    forget_waiting(state, argument)
     aliases = find_aliases(state, call.node, key)
     copied = method_call(argument.code, "clone")
     code = ast.Call(call.callee.code, [copied, *call.code.args[1:]], call.code.keywords)
     replace_aliases(state, key, aliases, run_operation(state, call.node, code, call.operands))
     state.changed_names.add(key)
     return state.names[key]
+
+
+def call_with_out(state: Specialisation, call: Call) -> Value | None:
+    """Return the value of a function of torch that writes its result into a tensor under a name,
+    `out`: all names that hold the tensor hold the result. None for other calls.
+
+    Raises Unsplittable for any other `out`, one of another type than the result, and if anything
+    else may see the change.
+    """
+    out = call.keywords.get("out")
+    if out is None or not is_torch(call.function) or out.example is None:
+        return None
+    key = out.code.id if isinstance(out.code, ast.Name) else ""
+    if key not in state.names or not isinstance(out.example, torch.Tensor):
+        raise state.refuse(call.node, "out= is supported for a local tensor only")
+    inputs = {keyword: value for keyword, value in call.keywords.items() if keyword != "out"}
+    value = call_torch(state, replace(call, keywords=inputs))
+    if value is None or getattr(value.example, "dtype", None) != out.example.dtype:
+        raise state.refuse(call.node, "out= is a tensor of another type than the result")
+    forget_waiting(state, out)
+    replace_aliases(state, key, find_aliases(state, call.node, key), value)
+    state.changed_names.add(key)
+    return state.names[key]
+
+
+def forget_waiting(state: Specialisation, argument: Value) -> None:
+    """Remove an argument of a call, which has read it, from the pending values of its
+    expression."""
+    waiting = state.pending[-1]
+    if waiting is not None:
+        waiting[:] = [value for value in waiting if value is not argument]
 
 
 def changes_argument(call: Call) -> bool:
@@ -344,7 +424,7 @@ def call_module(state: Specialisation, call: Call) -> Value | None:
     has_to_follow = (
         call.holds_local
         or call.has_mutable_record
-        or (call.takes_host_container and not is_torch(module))
+        or (call.takes_host_container and is_custom(module))
         or module_decides(state, call.node, module, call.code, call.operands)
     )
     if not has_to_follow:
@@ -422,6 +502,9 @@ def call_torch(state: Specialisation, call: Call) -> Value | None:
     """
     if not is_torch(call.function):
         return None
+    parts = split_by_list(state, call.node, call.function_name, call.args, call.keywords)
+    if parts is not None:
+        return parts
     check_scalars(state, call.node, call.operands)
     check_squeeze(state, call.node, call.function_name, call.args, call.keywords)
     try:
@@ -520,9 +603,11 @@ def make_instance(state: Specialisation, call: Call) -> Value | None:
 CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (
     call_python_builtin,
     call_on_host_list,
+    call_typed_constructor,
     call_record_class,
     call_mode_change,
     call_in_place,
+    call_with_out,
     call_module,
     call_type_test,
     call_comparison,

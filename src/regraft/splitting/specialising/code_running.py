@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -142,17 +143,19 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
     """Return the value with those sizes open that depend on a number read from a tensor, such as
     `x[:n]` with `n = int(t)`.
 
-    The code runs once more with all such numbers one larger, and one smaller: sizes that then
-    differ are opened. Raises Unsplittable where a number decides the sizes of several results.
+    The code runs once more with all such numbers one larger, and one smaller, and with each of
+    several alone so: sizes that then differ are opened. Raises Unsplittable where a number decides
+    the sizes of several results.
     """
     numbers = [
         key
         for key in read_names(value.code)
         if key in state.names and is_read_number(state.names[key])
     ]
-    for change in (1, -1) if numbers else ():
+    changed_groups = [numbers, *([key] for key in numbers if len(numbers) > 1)]
+    for group, change in itertools.product(changed_groups, (1, -1) if numbers else ()):
         scope = state.scope({key: operand.example for key, operand in state.names.items()})
-        scope.update((key, state.names[key].example + change) for key in numbers)
+        scope.update((key, state.names[key].example + change) for key in group)
         try:
             with torch.no_grad():
                 other_example = eval(

@@ -11,7 +11,14 @@ import torch
 from regraft.splitting.program.residual import HostStep
 from regraft.splitting.program.residual_expressions import is_static_object, tensors_in
 from regraft.splitting.program.statements import StoreItem, read_names
-from regraft.splitting.program.values import EitherValue, HostValue, RecordValue, TensorValue, Value
+from regraft.splitting.program.values import (
+    EitherValue,
+    HostValue,
+    LostValue,
+    RecordValue,
+    TensorValue,
+    Value,
+)
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.elements import has_part_names
 from regraft.splitting.specialising.host_lists import (
@@ -23,7 +30,14 @@ from regraft.splitting.specialising.indexing import convert_lists
 from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Specialisation
-from regraft.splitting.specialising.values_stored_under_names import read_slice_bound, store_name
+from regraft.splitting.specialising.values_stored_under_names import (
+    bind_number,
+    read_slice_bound,
+    store_name,
+)
+
+# methods after which the elements of a tensor are what its memory holds
+RESIZES = frozenset({"resize_", "resize_as_"})
 
 
 def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
@@ -33,12 +47,29 @@ def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     return tensor
 
 
+def is_number_of_host(state: Specialisation, index: Value) -> bool:
+    """Return whether an index is a whole number that the host computes, no size."""
+    is_named = isinstance(index.code, ast.Name) and index.code.id not in state.size_names
+    return isinstance(index, HostValue) and type(index.example) is int and is_named
+
+
+def set_row(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
+    """Return a copy of the tensor after `tensor[index] = value` with a whole number, whose value no
+    operation reads. An index beyond the end becomes one that is too large."""
+    size = tensor.shape[0]
+    position = torch.as_tensor(index).reshape(1)
+    position = torch.where(position < 0, position + size, position)
+    position = torch.where(position < 0, size, position)
+    row = torch.as_tensor(value, dtype=tensor.dtype).expand(tensor.shape[1:])
+    return tensor.index_copy(0, position, row.unsqueeze(0))
+
+
 def store_element(state: Specialisation, target: ast.Subscript, value: Value) -> None:
     """Specialise `base[index] = value`: a local tensor gets a new value under all its names, the
     host stores to a list, an object that forward makes follows its `__setitem__`. Raises
     Unsplittable for other targets."""
     state.pending.append([value])
-    index = state.evaluate(without_slices(target.slice))
+    index = bind_number(state, state.evaluate(without_slices(target.slice)))
     base = state.evaluate(target.value)
     state.pending.pop()
     if is_stand_in(state, base.example):
@@ -59,9 +90,9 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
             target, "assigning to an element is supported for local tensors and lists only"
         )
     index = convert_lists(state, target, index)
-    code = ast.Call(
-        state.alias_global("changed", set_element), [base.code, index.code, value.code], []
-    )
+    change = set_row if is_number_of_host(state, index) and base.example.ndim else set_element
+    function = state.alias_global("changed", change)
+    code = ast.Call(function, [base.code, index.code, value.code], [])
     replace_aliases(
         state,
         key,
@@ -134,8 +165,8 @@ def store_slice(
 
 def change_in_place(state: Specialisation, node: ast.Call) -> bool:
     """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment, and return
-    True; return False for any other call. Raise Unsplittable for a method that would change the
-    tensor's type."""
+    True; return False for any other call. After `resize_` nothing may read the tensor until it is
+    assigned anew. Raise Unsplittable for a method that would change the tensor's type."""
     method = node.func
     if not (
         isinstance(method, ast.Attribute)
@@ -152,6 +183,9 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
     if not isinstance(base, TensorValue) or key is None:
         return False
     aliases = find_aliases(state, node, key)
+    if method.attr in RESIZES:
+        forget_elements(state, [key, *aliases])
+        return True
     functional_call = ast.Call(
         ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords
     )
@@ -162,6 +196,14 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
         )
     replace_aliases(state, key, aliases, value)
     return True
+
+
+def forget_elements(state: Specialisation, aliases: list[str]) -> None:
+    """Let no name of a tensor that is resized be read before it is assigned anew."""
+    for alias in aliases:
+        reason = "holds what its memory held before it was resized; assign it anew"
+        state.names[alias] = LostValue(ast.Name(alias, ast.Load()), reason)
+        state.changed_names.add(alias)
 
 
 def find_holder(state: Specialisation, node: ast.expr, base: Value) -> str | None:

@@ -41,6 +41,7 @@ from regraft.splitting.specialising.host_lists import (
     note_ragged,
 )
 from regraft.splitting.specialising.host_sets import call_set_method
+from regraft.splitting.specialising.list_splits import split_by_list
 from regraft.splitting.specialising.sorting import sort_list
 from regraft.splitting.specialising.stand_ins import read_sequence
 from regraft.splitting.specialising.state import Specialisation
@@ -52,6 +53,7 @@ from regraft.splitting.specialising.tensor_calls import (
     compare_tensors,
     read_single_numbers,
 )
+from regraft.splitting.specialising.typed_constructors import takes_size
 from regraft.splitting.specialising.values_stored_under_names import (
     bind_number,
     index_elements,
@@ -191,6 +193,11 @@ def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
     node, base, method_name = call.node, call.base, call.method_name
     if method_name in READING_METHODS:
         return read_values(state, call)
+    parts = split_by_list(state, node, method_name, [base, *call.args], call.keywords)
+    if parts is not None:
+        return parts
+    if method_name == "new":
+        method_name = choose_new_method(state, call)
     check_scalars(state, node, call.operands)
     code = ast.Call(
         ast.Attribute(base.code, method_name, ast.Load()),
@@ -208,6 +215,13 @@ def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
         return state.static(run_code(state, node, code).example)
     operation = read_single_numbers(state, code, call.operands)
     return run_operation(state, node, operation, tensor_operands)
+
+
+def choose_new_method(state: Specialisation, call: MethodCall) -> str:
+    """Return the method that does what `x.new(...)` does: `new_empty` for a size, `new_tensor` for
+    a list or tuple of values, else `new` itself."""
+    of_size = takes_size(state, call.node, call.args)
+    return "new" if of_size is None else "new_empty" if of_size else "new_tensor"
 
 
 def read_values(state: Specialisation, call: MethodCall) -> Value:

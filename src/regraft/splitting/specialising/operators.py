@@ -96,6 +96,7 @@ def evaluate_operator(state: Specialisation, node: Operator) -> Value:
     The value is a tensor where an operand is, else the host's where the host computes an operand,
     else a constant. Raises Unsplittable for what cannot be followed.
     """
+    node = without_new_list(node)
     operand_nodes = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
     operands = [state.evaluate(operand_node) for operand_node in operand_nodes]
     if has_kind(operands, EitherValue):
@@ -155,6 +156,17 @@ def gives_truth(node: Operator) -> bool:
     return isinstance(node, ast.Compare) or (
         isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     )
+
+
+def without_new_list(node: Operator) -> Operator:
+    """Return `x in (a, b)` for `x in [a, b]`, which nothing can tell apart; any other operator as
+    it is."""
+    is_membership = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn))
+    if not is_membership or not isinstance(node.comparators[0], ast.List):  # type: ignore[union-attr]
+        return node
+    elements = ast.Tuple(node.comparators[0].elts, ast.Load())  # type: ignore[union-attr]
+    comparison = ast.Compare(node.left, node.ops, [ast.copy_location(elements, node)])  # type: ignore[union-attr]
+    return ast.copy_location(comparison, node)
 
 
 def compare_identity(state: Specialisation, operation: Operation) -> Value | None:

@@ -247,12 +247,10 @@ class Specialisation:
         return refuse(self.frame.path.removesuffix(WRAPPER_SUFFIX), node, reason, kind)
 
     def require_single_type(self, node: ast.AST, label: str, value: Value) -> Value:
-        """Return the value; raise Unsplittable, which calls it `label`, if it is a LostValue: the
-        paths here disagree on its type."""
+        """Return the value; raise Unsplittable, which calls it `label`, if it is a LostValue, as
+        where the paths here disagree on its type."""
         if isinstance(value, LostValue):
-            raise self.refuse(
-                node, f"{label} has different types or shapes on the paths that lead here"
-            )
+            raise self.refuse(node, f"{label} {value.reason}")
         return value
 
     def require_single_kind(self, node: ast.AST, value: Value) -> Value:

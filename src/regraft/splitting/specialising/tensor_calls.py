@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from regraft.execution.nested import iterate_leaves
+from regraft.splitting.errors import Unrunnable
 from regraft.splitting.observing.call_observation import observe
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep
@@ -88,7 +89,7 @@ def call_size(
 ) -> Value:
     """Return the value of `x.size()`, `x.size(dim)`, `x.numel()` or `x.nelement()`; sizes may be
     known only at run time. Raises Unsplittable where `dim`, the index of the dimension, is not
-    static."""
+    static, Unrunnable where there is no such dimension."""
     shape = get_shape(state, base)
     if method_name != "size":
         sizes = [list_element_codes(shape)] if base.example.ndim else []
@@ -101,7 +102,11 @@ def call_size(
         return shape
     if not isinstance(operands[0], StaticValue):
         raise state.refuse(node, "size() of a dimension known only at run time is not supported")
-    return get_element(state, shape, operands[0].example)
+    try:
+        return get_element(state, shape, operands[0].example)
+    except IndexError as problem:
+        reason = f"cannot be run on the example: IndexError: {problem}"
+        raise state.refuse(node, reason, Unrunnable) from problem
 
 
 def convert_to_tensor(
@@ -301,6 +306,13 @@ def copy_read_names(state: Specialisation, code: ast.expr) -> Names:
     return fork({key: state.names[key] for key in (state.names if reaches_all else read)})
 
 
+def is_custom(module: torch.nn.Module) -> bool:
+    """Return whether a module, or one inside it, is of a class beyond torch.nn."""
+    return any(
+        not type(submodule).__module__.startswith("torch.nn") for submodule in module.modules()
+    )
+
+
 def module_decides(
     state: Specialisation,
     node: ast.AST,
@@ -310,10 +322,9 @@ def module_decides(
 ) -> bool:
     """Return whether a module beyond torch.nn decides by values of tensors, or by sizes that
     values decide."""
-    is_custom = any(
-        not type(submodule).__module__.startswith("torch.nn") for submodule in module.modules()
+    return is_custom(module) and (
+        may_decide(state, code, operands) or depends_on_sizes(state, node, code)
     )
-    return is_custom and (may_decide(state, code, operands) or depends_on_sizes(state, node, code))
 
 
 def run_as_operation(
