@@ -6,8 +6,8 @@ DIR holds a checkout of each repository as OWNER+NAME, as for `run.py`; missing 
 the commands that make them. Each repository is copied, and `regraft check --fix --all --no-verify`
 rewrites the copy: also what gains nothing, and what a proof would have withheld. PATH is a Python
 with pytest and the packages that the repositories import. Prints, for each repository, how many
-places were rewritten, the last line of pytest before and after, and each test that passed before and
-does not pass after. Exits with 1 where there is such a test or no test ran.
+places were rewritten, the last line of pytest before and after, and each test that passed before
+and does not pass after. Exits with 1 where there is such a test or no test ran.
 """
 
 from __future__ import annotations
