@@ -13,7 +13,11 @@ from regraft.verification import verify
 
 pytest.importorskip("torch")
 
-from regraft.verification.child.checks.constructor_flow import flow_of, keyword_defaults
+from regraft.verification.child.checks.constructor_flow import (
+    base_classes,
+    flow_of,
+    keyword_defaults,
+)
 from regraft.verification.child.drivers.source_hints import compared_strings
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -105,6 +109,36 @@ WRONG = {
         "return self.drop(x + 1)",
         NO_ROLL,
     ),
+    "a number that is a key": (
+        "depth=18",
+        "self.counts = {18: (2, 2), 34: (3, 4)}[depth]",
+        "for _ in range(self.counts[0]):\n            x = torch.tanh(x)\n        return x",
+        "return torch.tanh(torch.tanh(x))",
+    ),
+    "two rates with the same default": (
+        "first=0.5, second=0.5",
+        "self.first, self.second = first, second",
+        "return x * self.first + 1",
+        "return x * self.second + 1",
+    ),
+    "two flags that matter together": (
+        "scaled=False, shifted=False",
+        "self.scaled, self.shifted = scaled, shifted",
+        "x = x * 2 if self.scaled else x\n        return x + 1 if self.shifted else x * 1",
+        "x = x + 1 if self.shifted else x\n        return x * 2 if self.scaled else x * 1",
+    ),
+    "an odd number": (
+        "count=4",
+        "self.count = count",
+        "return x * (self.count // 2)",
+        "return x * ((self.count + 1) // 2)",
+    ),
+    "a number that is not set": (
+        "index=None",
+        "self.index = index",
+        "return x + 1 if self.index is not None else x * 2",
+        "return x + 1 if self.index else x * 2",
+    ),
     "an infinity by default": (
         "limit=None",
         "self.limit = float('inf') if limit is None else limit",
@@ -146,6 +180,12 @@ def test_a_renamed_loop_over_a_list_is_proved(tmp_path: Path) -> None:
     assert verdict.status == "proved", verdict
 
 
+def test_classes_that_take_each_others_names_are_followed_once() -> None:
+    tree = ast.parse("class A(M): ...\nclass B(A): ...\nclass A(B): ...\n")
+    assert [cls.name for cls in base_classes(tree.body[2], tree)] == ["B"]
+    assert [cls.name for cls in base_classes(tree.body[1], tree)] == ["A"]
+
+
 def test_attributes_are_followed_through_methods_loops_and_tests() -> None:
     tree = ast.parse(
         "class Net:\n"
@@ -181,5 +221,5 @@ def test_attributes_are_followed_through_methods_loops_and_tests() -> None:
 
 
 def test_keys_of_tables_are_values_of_the_name_that_is_looked_up() -> None:
-    source = "TABLE = {'a': 1, 'b': 2}\nx = TABLE[kind]\ny = {'c': 3, 4: 5}.get(self.mode, 0)\n"
-    assert compared_strings(source) == {"kind": ("a", "b"), "mode": ("c",)}
+    source = "TABLE = {'a': 1, 'b': 2}\nx = TABLE[kind]\ny = {'c': 3, 5: 5}.get(self.mode, 0)\n"
+    assert compared_strings(source) == {"kind": ("a", "b"), "mode": ("c", 5)}

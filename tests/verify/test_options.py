@@ -221,15 +221,21 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ([2, 3], ([2, 4], [3, 4], [4, 6], [2, 3, 3], [2])),
+        ([2, 3], ([2, 4], [3, 4], [4, 6], [2, 3, 3], [2, 3, 2], [2])),
         ((True, True), ((True, False), (False, False), (True, True, True), (True,))),
-        ([0.5, 0.0], ([0.25, 0.2], [0.5, 0.0, 0.0], [0.5])),
+        ([0.5, 0.0], ([0.25, 0.4 / 3], [0.5, 0.0, 0.0], [0.5, 0.0, 0.5], [0.5])),
         (
             ["full", "local"],
-            (["full", "full"], ["local", "local"], ["full", "local", "local"], ["full"]),
+            (
+                ["full", "full"],
+                ["local", "local"],
+                ["full", "local", "local"],
+                ["full", "local", "full"],
+                ["full"],
+            ),
         ),
-        (["full", 1], (["full", 1, 1], ["full"])),
-        ([[8]], ([[8], [8]],)),
+        (["full", 1], (["full", 1, 1], ["full", 1, "full"], ["full"])),
+        ([[8]], ([[9]], [[9]], [[16]], [[8], [8]])),
         ([], ()),
         ({"rate": 0.0, "name": "a"}, ({"rate": 0.2, "name": "a"},)),
     ],

@@ -205,14 +205,18 @@ def keyword_defaults(function: ast.FunctionDef) -> dict[str, Any]:
 
 
 def base_classes(node: ast.AST | None, tree: ast.Module) -> list[ast.ClassDef]:
-    """Return the classes of the file that a class inherits from, directly or through others,
-    without the class itself; [] for a function or None."""
+    """Return the classes of the file that a class inherits from, directly or through others, each
+    once, without the class itself; [] for a function or None."""
     classes_by_name = {cls.name: cls for cls in tree.body if isinstance(cls, ast.ClassDef)}
     bases: list[ast.ClassDef] = []
-    for base in node.bases if isinstance(node, ast.ClassDef) else ():
-        base_class = classes_by_name.get(name_of(base))
-        if base_class is not None and base_class is not node:
-            bases += [base_class, *base_classes(base_class, tree)]
+    pending = [node]
+    while pending:
+        current = pending.pop(0)
+        for base in current.bases if isinstance(current, ast.ClassDef) else ():
+            base_class = classes_by_name.get(name_of(base))
+            if base_class is not None and base_class is not node and base_class not in bases:
+                bases.append(base_class)
+                pending.append(base_class)
     return bases
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.nn import functional
 
 from regraft.verification.child.checks.code_replacement import definition_node, syntax_tree
 from regraft.verification.child.checks.constructor_flow import all_keyword_defaults, base_classes
+from regraft.verification.child.checks.options_read import options_read
 from regraft.verification.child.checks.size_variants import (
     is_affordable,
     moved_features,
@@ -34,6 +36,10 @@ from regraft.verification.child.drivers.standalone_parts import Part, accepts
 from regraft.verification.child.session import Session
 
 SECONDS = 6.0  # for building one definition with other values
+_CANDIDATES = 8  # the most parts that are tried for another value of an option
+_VALUES = 4  # the most other values of a number, flag or unset option that changed lines read
+_PAIRS = 8  # the most pairs of options that change together
+_LARGEST_NUMBER = 8  # the largest integer that is no size
 _OPPOSITES = 12  # the most parts with a negative number, or zero, that are tried
 # The format and the device that parameters can be made with, by the names of arguments for them.
 _OF_TENSORS = {"dtype": torch.float64, "device": torch.device("cpu")}
@@ -91,57 +97,96 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     where the original accepts these values.
 
     Floats change together where that is accepted; every other option changes alone. Strings, lists
-    and tuples get each accepted value, other options only the first. At the end numbers become
-    negative and zero, where the results stay finite. The search ends after SECONDS of processor
-    time. Options that are tried, also without success, are added to `session.tried_options`.
+    and tuples get each accepted value, options that changed lines of an edit by hand read the first
+    `_VALUES`, others only the first. Then pairs of options that such lines read change together. At
+    the end numbers become negative and zero, where the results stay finite. The search ends after
+    SECONDS of processor time. Options that are tried, also without success, are added to
+    `session.tried_options`.
     """
     part = _with_keywords(part, words, session)
-    deadline = session.ledger.deadline_within(SECONDS)
     choices = source_hints.compared_strings(inspect.getsource(session.original))
     overrides = _overrides(part, words, choices, session)
-    varied_names: set[str] = set()
+    read = frozenset() if session.by_rules else frozenset(options_read(part.definition, session))
+    search = _Search(part, session, session.ledger.deadline_within(SECONDS))
     for names, candidates in (*_all_floats_changed(part, overrides), *overrides):
-        if set(names) <= varied_names:
-            continue
-        session.tried_options.update((part.definition, name) for name in names)
-        for candidate in candidates:
-            if time.process_time() > deadline or session.ledger.is_late():
-                return
-            if accepts(candidate, session):
-                varied_names.update(names)
-                started = time.process_time()
-                value = _plain_value(part, names[0])
-                yield Variation(
-                    candidate,
-                    names,
-                    isinstance(value, bool | str),
-                    _adds_chance(part, candidate, names),
-                )
-                deadline += time.process_time() - started  # comparing it is no search
-                if not isinstance(value, str | list | tuple):
-                    break
+        if not set(names) <= search.varied_names:
+            session.tried_options.update((part.definition, name) for name in names)
+            yield from search.variations(names, candidates, _count_of_values(part, names, read))
+    for names, candidate in search.pairs(read):
+        yield from search.variations(names, [candidate], 1)
     for names, candidate in (
         *_all_zeros_changed(part, overrides),
         *_parts_with_opposite_numbers(part, words),
     ):
-        if time.process_time() > deadline or session.ledger.is_late():
-            return
-        if accepts(candidate, session, finite=True):
-            started = time.process_time()
-            yield Variation(candidate, names)
-            deadline += time.process_time() - started
+        yield from search.variations(names, [candidate], 1, finite=True)
 
 
-def _with_keywords(part: Part, words: frozenset[str], session: Session) -> Part:
-    """Return a part that states the defaults of the options in `words` which its constructor reads
-    from `**kwargs`, so that they can take other values; the part itself where the original does not
-    accept that."""
-    defaults = _defaults_of_keywords(part.cls, session)
-    stated = {name: value for name, value in defaults.items() if name in words}
-    if not stated.keys() - part.arguments.keys():
-        return part
-    stated_part = replace(part, arguments={**stated, **part.arguments})
-    return stated_part if accepts(stated_part, session) else part
+def _count_of_values(part: Part, names: tuple[str, ...], read: frozenset[str]) -> int:
+    """Return the most values that options take: any number for strings, lists and tuples, `_VALUES`
+    for a single option in `read`, 1 for others."""
+    if isinstance(_plain_value(part, names[0]), str | list | tuple):
+        return _CANDIDATES
+    return _VALUES if len(names) == 1 and names[0] in read else 1
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search for parts that the original accepts, until a time of the process's clock.
+
+    `accepted` are the first accepted parts by the single option that they change.
+    """
+
+    part: Part
+    session: Session
+    deadline: float
+    varied_names: set[str] = field(default_factory=set)
+    accepted: dict[str, Part] = field(default_factory=dict)
+
+    def variations(
+        self, names: tuple[str, ...], candidates: Iterable[Part], most: int, *, finite: bool = False
+    ) -> Iterator[Variation]:
+        """Yield variations of the options `names`: the first `most` candidates with different
+        values that the original accepts, with `finite` only those whose results are finite; nothing
+        once time is up."""
+        values: set[str] = set()
+        for candidate in candidates:
+            if time.process_time() > self.deadline or self.session.ledger.is_late():
+                return
+            value = repr([_plain_value(candidate, name) for name in names])
+            if value not in values and accepts(candidate, self.session, finite=finite):
+                self.varied_names.update(names)
+                if len(names) == 1:
+                    self.accepted.setdefault(names[0], candidate)
+                started = time.process_time()
+                yield Variation(
+                    candidate,
+                    names,
+                    isinstance(_plain_value(self.part, names[0]), bool | str),
+                    _adds_chance(self.part, candidate, names),
+                )
+                self.deadline += time.process_time() - started  # comparing it is no search
+                values.add(value)
+                if len(values) == most:
+                    return
+
+    def pairs(self, read: frozenset[str]) -> Iterator[tuple[tuple[str, ...], Part]]:
+        """Yield at most `_PAIRS` parts in which two accepted options of those in `read` change
+        together; sizes are left out."""
+        parts = [
+            (name, changed_part)
+            for name, changed_part in self.accepted.items()
+            if name in read and not _is_size(_plain_value(self.part, name))
+        ]
+        for (name, changed_part), (other_name, other_part) in itertools.islice(
+            itertools.combinations(parts, 2), _PAIRS
+        ):
+            arguments = _with_values_of(other_part, (other_name,), dict(changed_part.arguments))
+            yield (name, other_name), replace(changed_part, arguments=arguments)
+
+
+def _is_size(value: Any) -> bool:
+    """Return whether an option's value is an integer that is large enough for a size."""
+    return type(value) is int and value > _LARGEST_NUMBER
 
 
 def _adds_chance(part: Part, candidate: Part, names: tuple[str, ...]) -> bool:
@@ -157,6 +202,18 @@ def _adds_chance(part: Part, candidate: Part, names: tuple[str, ...]) -> bool:
     )
 
 
+def _with_keywords(part: Part, words: frozenset[str], session: Session) -> Part:
+    """Return a part that states the defaults of the options in `words` which its constructor reads
+    from `**kwargs`, so that they can take other values; the part itself where the original does not
+    accept that."""
+    defaults = _defaults_of_keywords(part.cls, session)
+    stated = {name: value for name, value in defaults.items() if name in words}
+    if not stated.keys() - part.arguments.keys():
+        return part
+    stated_part = replace(part, arguments={**stated, **part.arguments})
+    return stated_part if accepts(stated_part, session) else part
+
+
 Overrides = list[tuple[tuple[str, ...], list[Part]]]
 
 
@@ -169,7 +226,7 @@ def _plain_value(part: Part, name: str) -> Any:
 def _overrides(
     part: Part, words: frozenset[str], choices: source_hints.Choices, session: Session
 ) -> Overrides:
-    """Return pairs of an option's names and the parts with another value of it, at most six for
+    """Return pairs of an option's names and the parts with another value of it, at most `_CANDIDATES` for
     each option; those of `_pair_overrides` come first. Nothing is tried yet."""
     parts_by_option: dict[str, list[Part]] = {}
     for name, argument in part.arguments.items():
@@ -188,7 +245,7 @@ def _overrides(
                 )
     return [
         *_pair_overrides(part, session),
-        *(((name,), parts[:6]) for name, parts in parts_by_option.items()),
+        *(((name,), parts[:_CANDIDATES]) for name, parts in parts_by_option.items()),
     ]
 
 
@@ -290,7 +347,7 @@ def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
 
 def _all_zeros_changed(part: Part, overrides: Overrides) -> list[tuple[tuple[str, ...], Part]]:
     """Return the names of the options that are the number 0, with the part in which all of them
-    have the first other value of theirs, since a product of two is 0 until both change; [] for
+    have another value, since a product of two is 0 until both change; [] for
     fewer than two such options."""
     names, changed_part = _together(
         part, overrides, lambda value: type(value) in (int, float) and value == 0
@@ -301,13 +358,14 @@ def _all_zeros_changed(part: Part, overrides: Overrides) -> list[tuple[tuple[str
 def _together(
     part: Part, overrides: Overrides, is_chosen: Callable[[Any], bool]
 ) -> tuple[tuple[str, ...], Part]:
-    """Return the names of the options whose value `is_chosen` accepts, with the part in which each
-    of them has its first other value."""
+    """Return the names of the options whose value `is_chosen` accepts, with the part in which they
+    have their first and their last other value in turn, so that two of them differ."""
     names: tuple[str, ...] = ()
     arguments = part.arguments
     for option_names, parts in overrides:
         if len(option_names) == 1 and is_chosen(_plain_value(part, option_names[0])):
-            arguments = _with_values_of(parts[0], option_names, dict(arguments))
+            changed_part = parts[-1] if len(names) % 2 else parts[0]
+            arguments = _with_values_of(changed_part, option_names, dict(arguments))
             names += option_names
     return names, replace(part, arguments=arguments)
 

@@ -151,19 +151,23 @@ def _inverted_flag(_: str, value: bool, __: Choices) -> tuple[bool, ...]:
 
 
 def _related_rates(_: str, value: float, __: Choices) -> tuple[float, ...]:
-    """Return a rate that has an effect instead of 0, an epsilon or a negative rate; half and twice
-    of others."""
+    """Return rates that have an effect instead of 0, an epsilon or a negative rate; half, twice and
+    a quarter of others."""
     if value == 0:
-        return (0.2,)
-    return (0.01,) if value < _EPSILON else (value / 2, value * 2)
+        return (0.2, 0.1)
+    return (0.01, 0.02) if value < _EPSILON else (value / 2, value * 2, value / 4)
 
 
-def _related_numbers(name: str, value: int, _: Choices) -> tuple[int, ...]:
+def _related_numbers(name: str, value: int, choices: Choices) -> tuple[int, ...]:
     """Return 2, then 1 instead of a number that stands for none (0, -1), since of one thing the
-    first is all of them; twice, half and one more of others, () for the width of a model."""
+    first is all of them; twice, half, one and two more of others, () for the width of a model.
+    Numbers that the file looks the field up with come first."""
+    keys = tuple(key for key in choices.get(name, ()) if type(key) is int and key != value)
     if value in (0, -1):
-        return (2, 1)
-    return () if config_shrinking.is_hidden(name) else (value * 2, value // 2, value + 1)
+        return (*keys, 2, 1)
+    if config_shrinking.is_hidden(name):
+        return keys
+    return (*keys, *dict.fromkeys((value * 2, value // 2, value + 1, value + 2)))
 
 
 def _alternative_strings(name: str, value: str, choices: Choices) -> tuple[str, ...]:
@@ -171,7 +175,7 @@ def _alternative_strings(name: str, value: str, choices: Choices) -> tuple[str, 
     without the present string."""
     activations = ACTIVATIONS if name in ACTIVATION_FIELDS else ()
     strings = (*choices.get(name, ()), *activations)
-    return tuple(alternative for alternative in strings if alternative != value)
+    return tuple(text for text in strings if isinstance(text, str) and text != value)
 
 
 def _values_of_unset(name: str, _: None, __: Choices) -> tuple[Any, ...]:
@@ -212,10 +216,13 @@ _ALTERNATIVES_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, Choices], tuple[Any,
 
 
 def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield lists of the same length with other values, then one with the last value twice and one
-    without it, since loops may run over the list."""
+    """Yield lists of the same length with other values, then one with the last value twice, one
+    with the first value again at the end, where it is another, and one without the last, since
+    loops may run over the list."""
     yield from _lists_of_same_length(values)
     yield [*values, values[-1]]
+    if values[0] != values[-1]:
+        yield [*values, values[0]]
     if len(values) > 1:
         yield list(values[:-1])
 
@@ -223,8 +230,8 @@ def _changed_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
 def _lists_of_same_length(values: Sequence[Any]) -> Iterator[list[Any]]:
     """Yield lists of the same length with other values: of flags, with the last one inverted, then
     all; of integers, with the last one plus 1, then all plus 1, then all doubled; of floats, all
-    halved and 0.2 for 0; of different strings, all equal to each of them in turn. Nothing is
-    yielded for other lists."""
+    smaller, each by another factor; of different strings, all equal to each of them in turn; of
+    lists, with another last one. Nothing is yielded for other lists."""
     last = values[-1]
     if all(isinstance(value, bool) for value in values):
         yield [*values[:-1], not last]
@@ -234,9 +241,18 @@ def _lists_of_same_length(values: Sequence[Any]) -> Iterator[list[Any]]:
         yield [value + 1 for value in values]
         yield [value * 2 for value in values]
     elif all(isinstance(value, float) for value in values):
-        yield [value / 2 if value else 0.2 for value in values]
+        yield [(value or 0.4) / (index + 2) for index, value in enumerate(values)]
+    elif type(last) in (list, tuple) and last:
+        yield from _with_other_last(values)
     elif all(isinstance(value, str) for value in values):
         yield from _equal_strings(values)
+
+
+def _with_other_last(rows: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield lists of the same rows but for the last, a list or tuple, which has other values."""
+    make_row: Any = type(rows[-1])
+    for row in _lists_of_same_length(rows[-1]):
+        yield [*rows[:-1], make_row(row)]
 
 
 def _equal_strings(strings: Sequence[str]) -> Iterator[list[str]]:
@@ -313,7 +329,8 @@ def _compared_strings_of(name: str, value: Any, hints: Hints) -> tuple[str, ...]
     if not isinstance(value, str) and (value is not None or name not in hints.choices):
         return ()
     activations = ACTIVATIONS if name in ACTIVATION_OR_PROJECTION_FIELDS else ()
-    return (*hints.choices.get(name, ()), *activations)
+    choices = (text for text in hints.choices.get(name, ()) if isinstance(text, str))
+    return (*choices, *activations)
 
 
 def _numbers_for_none(name: str, value: Any, hints: Hints) -> tuple[float, ...]:

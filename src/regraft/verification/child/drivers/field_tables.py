@@ -219,7 +219,7 @@ BLOCK_FIELDS = Names(r"(block|chunk)_(size|len|length)$")
 # Second values of unset fields: of sizes, and of others.
 SECOND_SIZE_FIELDS = Names(r"(^|_)(dim|size|width)$")
 SECOND_SIZES = (16, 32)
-SECOND_VALUES = (0.5, 1, True)
+SECOND_VALUES = (0.5, 1, True, 0)
 # A flag, of configurations and of calls, that changes the type of the result only.
 RESULT_TYPE_FLAG = "return_dict"
 # Flags that go together: cross-attention is an option of decoders.

@@ -15,7 +15,9 @@ from typing import Any
 from regraft.verification.class_syntax import used_names
 from regraft.verification.names_and_scopes import name_of
 
-Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
+# Strings by the name that a file compares with them, with strings and integers that are keys of the
+# dictionaries in which it looks the name up.
+Choices = Mapping[str, tuple[str | int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def compared_strings(source: str) -> Choices:
     is `kind`; all strings on either side of a comparison count. A name that the file compares with
     other values only has (); names that it neither compares nor looks up are left out.
     """
-    strings_by_name: dict[str, dict[str, None]] = {}
+    strings_by_name: dict[str, dict[str | int, None]] = {}
     for name, keys in _looked_up_keys(_parse(source)):
         strings_by_name.setdefault(name, {}).update(dict.fromkeys(keys))
     for node in ast.walk(_parse(source)):
@@ -142,15 +144,15 @@ def compared_strings(source: str) -> Choices:
     return {name: tuple(values) for name, values in strings_by_name.items()}
 
 
-def _looked_up_keys(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield pairs of a name or attribute and the strings among the keys of a dictionary in which a
-    file looks it up, as `table[name]` or `table.get(name)`; the dictionary is written there, or
-    assigned to a name somewhere in the file."""
-    keys_by_table: dict[str, tuple[str, ...]] = {}
+def _looked_up_keys(tree: ast.Module) -> Iterator[tuple[str, tuple[str | int, ...]]]:
+    """Yield pairs of a name or attribute and the strings and integers among the keys of a
+    dictionary in which a file looks it up, as `table[name]` or `table.get(name)`; the dictionary is
+    written there, or assigned to a name somewhere in the file."""
+    keys_by_table: dict[str, tuple[str | int, ...]] = {}
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[target], value=ast.Dict() as display) if name_of(target):
-                keys_by_table[name_of(target)] = _string_keys(display)
+                keys_by_table[name_of(target)] = _constant_keys(display)
     for node in ast.walk(tree):
         match node:
             case ast.Subscript(value=table, slice=key) if name_of(key):
@@ -162,7 +164,7 @@ def _looked_up_keys(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
             case _:
                 continue
         keys = (
-            _string_keys(table)
+            _constant_keys(table)
             if isinstance(table, ast.Dict)
             else keys_by_table.get(name_of(table), ())
         )
@@ -170,12 +172,12 @@ def _looked_up_keys(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield name_of(key), keys
 
 
-def _string_keys(table: ast.Dict) -> tuple[str, ...]:
-    """Return the constant strings among the keys of a dictionary display."""
+def _constant_keys(table: ast.Dict) -> tuple[str | int, ...]:
+    """Return the constant strings and integers among the keys of a dictionary display."""
     return tuple(
         key.value
         for key in table.keys
-        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+        if isinstance(key, ast.Constant) and type(key.value) in (str, int)
     )
 
 
