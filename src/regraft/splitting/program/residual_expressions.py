@@ -12,7 +12,7 @@ import torch
 
 from regraft.execution.nested import iterate_leaves
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, Value
+from regraft.splitting.program.values import HostValue, StaticValue, Value
 
 # ends the file name of a wrapper that puts arguments together (nested_arguments.py)
 WRAPPER_SUFFIX = ", arguments"
@@ -76,7 +76,7 @@ def is_read_number(value: Value) -> bool:
     return (
         isinstance(value, HostValue)
         and type(value.example) is int
-        and value.twin is NO_TWIN
+        and value.second_example == value.example
         and not value.constant
     )
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import itertools
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,13 +15,11 @@ from regraft.splitting.errors import ReadInside, Unrunnable, Unsplittable
 from regraft.splitting.observing.call_observation import Observed, observe
 from regraft.splitting.program.residual_expressions import (
     holds_tensor,
-    is_read_number,
     method_call,
     storage_key,
     tensors_in,
 )
 from regraft.splitting.program.statements import read_names
-from regraft.splitting.program.type_patterns import open_differing_sizes, type_pattern
 from regraft.splitting.program.values import (
     NO_TWIN,
     ComputedValue,
@@ -37,6 +33,7 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.program.worlds import Longer
 from regraft.splitting.specialising.host_lists import length_depends, note_ragged
+from regraft.splitting.specialising.sizes_by_numbers import open_sizes_by_numbers
 from regraft.splitting.specialising.stand_ins import holds_stand_in
 from regraft.splitting.specialising.state import NotRun, Specialisation
 
@@ -137,45 +134,6 @@ def check_dimensions(state: Specialisation, node: ast.AST, result: Any, twin: An
         raise state.refuse(
             node, "sizes decide how many dimensions there are, which is not supported"
         )
-
-
-def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorValue) -> TensorValue:
-    """Return the value with those sizes open that depend on a number read from a tensor, such as
-    `x[:n]` with `n = int(t)`.
-
-    The code runs once more with all such numbers one larger, and one smaller, and with each of
-    several alone so: sizes that then differ are opened. Raises Unsplittable where a number decides
-    the sizes of several results.
-    """
-    numbers = [
-        key
-        for key in read_names(value.code)
-        if key in state.names and is_read_number(state.names[key])
-    ]
-    changed_groups = [numbers, *([key] for key in numbers if len(numbers) > 1)]
-    for group, change in itertools.product(changed_groups, (1, -1) if numbers else ()):
-        scope = state.scope({key: operand.example for key, operand in state.names.items()})
-        scope.update((key, state.names[key].example + change) for key in group)
-        try:
-            with torch.no_grad():
-                other_example = eval(
-                    compile(ast.fix_missing_locations(ast.Expression(value.code)), "", "eval"),
-                    scope,
-                )
-        except Exception:  # noqa: BLE001  (a number that does not fit, such as an index out of range)
-            continue
-        other_value = replace(value, example=other_example, twin=NO_TWIN)
-        if type_pattern(value.example, value.example) == type_pattern(other_example, other_example):
-            continue
-        widened = open_differing_sizes(value, other_value)
-        if widened is None:
-            raise state.refuse(
-                node, "a number that is read from a tensor decides the sizes of several results"
-            )
-        value = widened
-        if not state.derived_from_sizes.issuperset(numbers):
-            state.values_decide_sizes = True
-    return value
 
 
 def depends_on_sizes(state: Specialisation, node: ast.AST, code: ast.expr) -> bool:
