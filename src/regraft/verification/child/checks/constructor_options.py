@@ -226,8 +226,8 @@ def _plain_value(part: Part, name: str) -> Any:
 def _overrides(
     part: Part, words: frozenset[str], choices: source_hints.Choices, session: Session
 ) -> Overrides:
-    """Return pairs of an option's names and the parts with another value of it, at most `_CANDIDATES` for
-    each option; those of `_pair_overrides` come first. Nothing is tried yet."""
+    """Return pairs of an option's names and the parts with another value of it, at most
+    `_CANDIDATES` for each option; those of `_pair_overrides` come first. Nothing is tried yet."""
     parts_by_option: dict[str, list[Part]] = {}
     for name, argument in part.arguments.items():
         if is_config(argument):

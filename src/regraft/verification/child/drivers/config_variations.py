@@ -242,15 +242,18 @@ def _lists_of_same_length(values: Sequence[Any]) -> Iterator[list[Any]]:
         yield [value * 2 for value in values]
     elif all(isinstance(value, float) for value in values):
         yield [(value or 0.4) / (index + 2) for index, value in enumerate(values)]
-    elif type(last) in (list, tuple) and last:
+    elif type(last) in (list, tuple):
         yield from _with_other_last(values)
     elif all(isinstance(value, str) for value in values):
         yield from _equal_strings(values)
 
 
 def _with_other_last(rows: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield lists of the same rows but for the last, a list or tuple, which has other values."""
+    """Yield lists of the same rows but for the last, a list or tuple, which has other values;
+    nothing where it is empty."""
     make_row: Any = type(rows[-1])
+    if not rows[-1]:
+        return
     for row in _lists_of_same_length(rows[-1]):
         yield [*rows[:-1], make_row(row)]
 

@@ -177,7 +177,9 @@ def _constant_keys(table: ast.Dict) -> tuple[str | int, ...]:
     return tuple(
         key.value
         for key in table.keys
-        if isinstance(key, ast.Constant) and type(key.value) in (str, int)
+        if isinstance(key, ast.Constant)
+        and isinstance(key.value, str | int)
+        and not isinstance(key.value, bool)
     )
 
 
