@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from verdicts import verdict_on
@@ -243,6 +243,15 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
 def test_lists_and_tables_take_other_values(value: Any, expected: tuple[Any, ...]) -> None:
     overrides = second_values({"kinds": value, "other": 1}, frozenset({"kinds"}), {})
     assert tuple(override["kinds"] for override in overrides) == expected
+
+
+def test_named_tuples_keep_their_length() -> None:
+    class Size(NamedTuple):
+        height: int
+        width: int
+
+    overrides = second_values({"grid": Size(2, 3)}, frozenset({"grid"}), {})
+    assert [override["grid"] for override in overrides] == [Size(2, 4), Size(3, 4), Size(4, 6)]
 
 
 @pytest.mark.parametrize("none", [0, -1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -46,3 +46,22 @@ def test_difference_of_signatures(changed: Callable[..., None], words: str) -> N
     difference = signature_difference(original, changed)
     assert words in difference
     assert bool(difference) == bool(words)
+
+
+def _function_with_size(height: int) -> Callable[..., None]:
+    """Return a function with a default of a named tuple that no other function shares."""
+
+    class Size(NamedTuple):
+        height: int
+
+    default = Size(height)
+
+    def resize(grid: Any = default) -> None: ...
+
+    return resize
+
+
+def test_each_version_has_a_named_tuple_of_its_own() -> None:
+    original, equal, other = map(_function_with_size, (4, 4, 5))
+    assert signature_difference(original, equal) == ""
+    assert "Size(height=5), not Size(height=4)" in signature_difference(original, other)

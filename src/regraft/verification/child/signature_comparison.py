@@ -71,10 +71,12 @@ def _parameter_difference(name: str, original: Any, changed: Any) -> str:
 
 
 def _are_equal_defaults(old: Any, new: Any) -> bool:
-    """Return whether two defaults have equal types and reprs; True where the original's is neither
-    a plain value nor a tuple, which cannot be compared. No default differs from any default."""
+    """Return whether two defaults have types of the same name and equal reprs (each version has a
+    named tuple of its own); True where the original's is neither a plain value nor a tuple, which
+    cannot be compared. No default differs from any default."""
     is_comparable = (
         isinstance(old, bool | int | float | str | None.__class__ | tuple)
         or old is inspect.Parameter.empty
     )
-    return not is_comparable or (type(old) is type(new) and repr(old) == repr(new))
+    has_same_type = type(old).__qualname__ == type(new).__qualname__
+    return not is_comparable or (has_same_type and repr(old) == repr(new))

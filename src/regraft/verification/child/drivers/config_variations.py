@@ -186,9 +186,11 @@ def _values_of_unset(name: str, _: None, __: Choices) -> tuple[Any, ...]:
 
 def _related_lists(_: str, value: Sequence[Any], __: Choices) -> tuple[Any, ...]:
     """Return changed copies of a list or tuple, of its own type, those of its length first; () for
-    an empty one."""
+    an empty one. A named tuple keeps its length."""
     if not value:
         return ()
+    if hasattr(value, "_make"):
+        return tuple(map(value._make, _lists_of_same_length(value)))
     make_sequence: Any = type(value)
     return tuple(make_sequence(alternative) for alternative in _changed_lists(value))
 
