@@ -229,7 +229,7 @@ def _batched_scaling(
         return "reference"
     if matrices.numel() * scales.shape[-1] < _LEAST_SCALED and not are_kernels_forced():
         return "reference"
-    if not isinstance(dtype, torch.dtype | None) or not _do_shapes_fit(scales, matrices, dim):
+    if not isinstance(dtype, torch.dtype | None) or not _fit_scales(scales, matrices, dim):
         return "reference"
     if not scales.is_cpu or not can_read():
         return "reference"
@@ -240,7 +240,7 @@ def _batched_scaling(
     return "torch-native" if math.isfinite(total) else "reference"
 
 
-def _do_shapes_fit(scales: torch.Tensor, matrices: torch.Tensor, dim: int) -> bool:
+def _fit_scales(scales: torch.Tensor, matrices: torch.Tensor, dim: int) -> bool:
     """Return whether there is a number for each index of `dim`, and the batches broadcast."""
     batches = zip(reversed(scales.shape[:-1]), reversed(matrices.shape[:-2]), strict=False)
     return scales.shape[-1] == matrices.shape[dim] and all(

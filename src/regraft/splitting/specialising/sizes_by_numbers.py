@@ -30,8 +30,8 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
     """Return the value with those sizes open that depend on a number that the host computes, such
     as `x[:n]` with `n = int(t)`.
 
-    The code runs once more for each of `write_variants`: sizes that then differ are opened. Raises
-    Unsplittable where a number decides the sizes of several results.
+    The code runs once more for each of `write_variants`: sizes that then differ are opened; an
+    empty list has none. Raises Unsplittable where a number decides the sizes of several results.
     """
     numbers = {key for key in read_names(value.code) if is_decisive(state, key)}
     for code, changed_numbers in write_variants(state, value.code, numbers):
@@ -39,7 +39,9 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
             other_example = run_variant(state, code, changed_numbers)
         except Exception:  # noqa: BLE001  (another number does not fit)
             continue
-        if type_pattern(value.example, value.example) == type_pattern(other_example, other_example):
+        if (isinstance(other_example, list) and not other_example) or (
+            type_pattern(value.example, value.example) == type_pattern(other_example, other_example)
+        ):
             continue
         widened = open_differing_sizes(value, replace(value, example=other_example, twin=NO_TWIN))
         if widened is None:
