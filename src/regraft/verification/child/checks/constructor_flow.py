@@ -26,9 +26,6 @@ _PLAIN = (
     ast.BoolOp,
     ast.Compare,
     ast.IfExp,
-    ast.Subscript,
-    ast.Tuple,
-    ast.List,
     ast.operator,
     ast.unaryop,
     ast.boolop,
@@ -43,10 +40,12 @@ class Flow:
 
     `sources` has, by the name of a local variable or, as `self.name`, of an attribute, the
     expressions that are assigned to it, added to it or passed to it, and the tests and iterables of
-    the `if` statements and loops around these.
+    the `if` statements and loops around these. `values` are the ids of those that a statement
+    assigns to a single attribute.
     """
 
     sources: dict[str, list[ast.expr]] = field(default_factory=dict)
+    values: set[int] = field(default_factory=set)
 
     def add_constructor(self, cls: ast.ClassDef, methods: Mapping[str, ast.FunctionDef]) -> None:
         """Add the sources of all names that the constructor of a class assigns, and those of
@@ -98,6 +97,8 @@ class Flow:
         body."""
         match statement:
             case ast.Assign(targets=targets, value=value):
+                if len(targets) == 1 and key_of(targets[0]).startswith("self."):
+                    self.values.add(id(value))
                 for target in targets:
                     self._assign(target, (value, *controls))
             case ast.AnnAssign(target=target, value=ast.expr() as value):
@@ -145,14 +146,15 @@ class Flow:
 
     def expressions(self, key: str, *, through_objects: bool) -> Iterator[ast.expr]:
         """Yield each expression that decides, directly or through local variables and other
-        attributes, what a name stands for; only with `through_objects` those that an expression
-        which makes an object, or calls something, reads."""
+        attributes, what a name stands for; without `through_objects` only the values that are
+        assigned to it, without what these read and what decides whether they are assigned."""
+        if not through_objects:
+            yield from (source for source in self.sources.get(key, ()) if id(source) in self.values)
+            return
         pending, visited = [key], {key}
         while pending:
             for source in self.sources.get(pending.pop(), ()):
                 yield source
-                if not (through_objects or is_plain(source)):
-                    continue
                 inner_keys = {key_of(node) for node in ast.walk(source)} - visited - {""}
                 visited |= inner_keys
                 pending += sorted(inner_keys)
@@ -180,8 +182,8 @@ def _controls_of(statement: ast.stmt) -> tuple[ast.expr, ...]:
 
 
 def is_plain(expression: ast.expr) -> bool:
-    """Return whether an expression computes with what it reads and makes no object: it calls
-    nothing and contains no function, comprehension or mapping."""
+    """Return whether an expression computes with names, attributes and constants and makes no
+    object: it calls nothing and contains no item, list, function, comprehension or mapping."""
     return all(isinstance(node, _PLAIN) for node in ast.walk(expression))
 
 

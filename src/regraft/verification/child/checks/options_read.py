@@ -157,23 +157,21 @@ class _Construction:
 
     def _options_in_expression(self, value: ast.expr, through_objects: bool) -> Iterator[Option]:
         """Yield the options in an expression that decides an attribute; without `through_objects`
-        nothing where it calls a function or makes an object, except `getattr(config, "NAME")` and
-        `kwargs.get("NAME")`."""
-        for node in ast.walk(value):
+        nothing where it calls a function or makes an object, except `getattr(config, "NAME")`."""
+        makes_object = not is_plain(value)
+        for node in ast.walk(value) if through_objects or not makes_object else (value,):
             match node:
                 case ast.Call(func=ast.Name("getattr"), args=[owner, ast.Constant(str(name)), *_]):
                     if self._is_config(owner):
                         yield Option(name, True)
                 case ast.Call(
                     func=ast.Attribute(attr="get" | "pop"), args=[ast.Constant(str(name)), *_]
-                ) if name in self.keywords:
+                ) if through_objects and name in self.keywords:
                     yield Option(name, False)
-                case _ if not (through_objects or is_plain(value)):
-                    continue
                 case ast.Attribute(value=owner, attr=name) if self._is_config(owner):
-                    yield Option(name, True, makes_object=not is_plain(value))
+                    yield Option(name, True, makes_object)
                 case ast.Name(id=name) if name in self.all_parameters:
-                    yield Option(name, False, makes_object=not is_plain(value))
+                    yield Option(name, False, makes_object)
 
     def _is_config(self, node: ast.expr) -> bool:
         """Return whether an expression is named as a configuration."""
