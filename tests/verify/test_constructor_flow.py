@@ -214,7 +214,7 @@ def test_attributes_are_followed_through_methods_loops_and_tests() -> None:
     assert "flag" in read("self.extra")
     assert "options" in read("self.late")
     plain = list(flow.expressions("self.extra", through_objects=False))
-    assert [ast.unparse(source) for source in plain] == ["make()", "flag"]
+    assert [ast.unparse(source) for source in plain] == ["make()"]
     (constructor,) = (node for node in ast.walk(tree) if getattr(node, "name", "") == "__init__")
     assert isinstance(constructor, ast.FunctionDef)
     assert keyword_defaults(constructor) == {"late": 3}
