@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from regraft.rules import load_rules
+from regraft.scanning import CompiledRule, compile_rules
 from regraft.source.text import SourceFile, parse
 from regraft.structure import Body, Module, Structure
 
@@ -56,6 +58,12 @@ def source_of(text: str) -> SourceFile:
     source = parse("model.py", textwrap.dedent(text).encode())
     assert isinstance(source, SourceFile), source
     return source
+
+
+def compiled_rules(*names: str) -> tuple[CompiledRule, ...]:
+    """Return built-in rules by their names, compiled."""
+    loaded, _ = load_rules(names)
+    return compile_rules(loaded)[0]
 
 
 def body_of(text: str, name: str = "forward") -> tuple[Structure, Body]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import source_of
-from regraft.rules import load_rules
-from regraft.scanning import CompiledRule, check_source, compile_rules, rewrite_file
+from conftest import compiled_rules, source_of
+from regraft.scanning import CompiledRule, check_source, rewrite_file
 
 CHANGES = ("k.zero_()", "k[:, :, 0] = 0", "other(k)", "k.data = v", "torch.add(k, 1, out=k)")
 ATTEND = "F.scaled_dot_product_attention(q, k, v)"
@@ -24,9 +23,7 @@ REPEAT = """def repeat(x, n):
 @pytest.fixture(scope="module")
 def rules() -> tuple[CompiledRule, ...]:
     """Return the rule for repeated heads, compiled."""
-    loaded, _ = load_rules()
-    compiled, _ = compile_rules(loaded)
-    return tuple(rule for rule in compiled if rule.rule.id == "idioms/grouped-heads")
+    return compiled_rules("idioms/grouped-heads")
 
 
 def calls_in(rules: tuple[CompiledRule, ...], text: str) -> int:

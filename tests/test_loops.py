@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import source_of
-from regraft.rules import load_rules
-from regraft.scanning import CompiledRule, check_source, compile_rules, rewrite_file
+from conftest import compiled_rules, source_of
+from regraft.scanning import CompiledRule, check_source, rewrite_file
 
 BOUND = "the tensor may not be bound before the loop"
 STORED = "the slice itself is returned or stored"
@@ -17,9 +16,7 @@ GRADIENTS = "the loop computes gradients in its steps"
 @pytest.fixture(scope="module")
 def rules() -> tuple[CompiledRule, ...]:
     """Return the rule for slices in loops, compiled."""
-    loaded, _ = load_rules()
-    compiled, _ = compile_rules(loaded)
-    return tuple(rule for rule in compiled if rule.rule.id == "idioms/unbind-in-loop")
+    return compiled_rules("idioms/unbind-in-loop")
 
 
 def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, list[str]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import source_of
-from regraft.rules import load_rules
-from regraft.scanning import CompiledRule, check_source, compile_rules, rewrite_file
+from conftest import compiled_rules, source_of
+from regraft.scanning import CompiledRule, check_source, rewrite_file
 
 HEAD = """from torch import nn
 
@@ -24,9 +23,7 @@ class Block(nn.Module):
 @pytest.fixture(scope="module")
 def rules() -> tuple[CompiledRule, ...]:
     """Return the rule for attention weights, compiled."""
-    loaded, _ = load_rules()
-    compiled, _ = compile_rules(loaded)
-    return tuple(rule for rule in compiled if rule.rule.id == "idioms/need-weights")
+    return compiled_rules("idioms/need-weights")
 
 
 def rewritten(rules: tuple[CompiledRule, ...], body: str) -> str:

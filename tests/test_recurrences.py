@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from conftest import source_of
-from regraft.rules import load_rules
-from regraft.scanning import CompiledRule, check_source, compile_rules, rewrite_file
+from conftest import compiled_rules, source_of
+from regraft.scanning import CompiledRule, check_source, rewrite_file
 
 torch = pytest.importorskip("torch")
 
@@ -28,8 +27,7 @@ CARRIED = "$state is not $result of the step before"
 @pytest.fixture(scope="module")
 def rules() -> tuple[CompiledRule, ...]:
     """Return the rule for recurrences, compiled."""
-    loaded, _ = load_rules(("idioms/linear-recurrence",))
-    return compile_rules(loaded)[0]
+    return compiled_rules("idioms/linear-recurrence")
 
 
 def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import source_of
-from regraft.rules import load_rules
-from regraft.scanning import CompiledRule, check_source, compile_rules
+from conftest import compiled_rules, source_of
+from regraft.scanning import CompiledRule, check_source
 
 REASON = "stands between the nodes and may have effects"
 
@@ -14,9 +13,7 @@ REASON = "stands between the nodes and may have effects"
 @pytest.fixture(scope="module")
 def rules() -> tuple[CompiledRule, ...]:
     """Return the rule for diagonal matrices, compiled."""
-    loaded, _ = load_rules()
-    compiled, _ = compile_rules(loaded)
-    return tuple(rule for rule in compiled if rule.rule.id == "idioms/diagonal-algebra")
+    return compiled_rules("idioms/diagonal-algebra")
 
 
 def reasons(rules: tuple[CompiledRule, ...], body: str) -> list[str]:

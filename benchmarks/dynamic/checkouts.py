@@ -4,15 +4,12 @@ networks of them split, compared and measured."""
 from __future__ import annotations
 
 import argparse
-import datetime
 import functools
 import importlib
 import multiprocessing
 import pathlib
-import platform
 import re
 import shlex
-import statistics
 import subprocess
 import sys
 import time
@@ -22,9 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from unittest import mock
 
-import onnxruntime
 import run
-import torch
 from torch import nn
 
 import regraft
@@ -190,18 +185,9 @@ def run_networks(
     if any(problems):
         print("\n".join(filter(None, problems)), file=sys.stderr)
         return 2
-    print(
-        f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, torch"
-        f" {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, milliseconds of"
-        " processor time"
-    )
+    run.print_head("one thread, milliseconds of processor time")
     jobs = [(name, options.repositories.resolve()) for name in names]
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         ratios = processes.starmap(measure, jobs, chunksize=1)
-    split = [ratio for ratio in ratios if ratio is not None]
-    print(f"split {len(split)} of {len(ratios)}; geometric means, eager divided by: ", end="")
-    for key in dict.fromkeys(key for ratio in split for key in ratio if key != "eager"):
-        values = [ratio[key] for ratio in split if key in ratio]
-        print(f"{key} {statistics.geometric_mean(values):.2f} ({len(values)} networks)", end="  ")
-    print()
+    run.print_means(ratios)
     return 0

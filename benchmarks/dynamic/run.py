@@ -192,23 +192,30 @@ def main() -> None:
     options = parser.parse_args()
     cache = tempfile.TemporaryDirectory()  # empty at first, so that every network is built once
     os.environ["REGRAFT_CACHE_DIR"] = cache.name
-    print(
-        f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, ",
-        end="",
-    )
-    print(
-        f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, ", end=""
-    )
-    print(f"batch {options.batch or 1}, milliseconds")
+    print_head(f"one thread, batch {options.batch or 1}, milliseconds")
     names = [(path, name) for path in options.networks for name in loaded(path).NAMES]
     jobs = [(path, name, options) for path, name in names if name in (options.only or [name])]
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         ratios = processes.starmap(measured, jobs, chunksize=1)
-    split = [one for one in ratios if one is not None]
+    print_means(ratios)
+
+
+def print_head(conditions: str) -> None:
+    """Print the day, the machine, the versions and the conditions of what is measured."""
+    print(
+        f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, torch"
+        f" {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, {conditions}"
+    )
+
+
+def print_means(ratios: list[dict[str, float] | None]) -> None:
+    """Print how many networks are split, and the geometric mean of each variant's ratios; those of
+    a network that is refused are None."""
+    split = [ratio for ratio in ratios if ratio is not None]
     print(f"split {len(split)} of {len(ratios)}; geometric means, eager divided by: ", end="")
-    for key in dict.fromkeys(key for one in split for key in one if key != "eager"):
-        found = [one[key] for one in split if key in one]
-        print(f"{key} {statistics.geometric_mean(found):.2f} ({len(found)} networks)", end="  ")
+    for key in dict.fromkeys(key for ratio in split for key in ratio if key != "eager"):
+        values = [ratio[key] for ratio in split if key in ratio]
+        print(f"{key} {statistics.geometric_mean(values):.2f} ({len(values)} networks)", end="  ")
     print()
 
 

@@ -22,6 +22,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from run import missing_checkouts
+
 SECONDS = 1500.0  # for each run of a repository's tests
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -31,7 +33,7 @@ class Repository:
     """A repository at a commit, with the arguments of pytest for its tests of models and layers;
     `environment` is added to the environment of the tests."""
 
-    name: str
+    repo: str
     commit: str
     tests: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
@@ -39,7 +41,7 @@ class Repository:
     @property
     def folder(self) -> str:
         """Return the name of the repository's checkout."""
-        return self.name.replace("/", "+")
+        return self.repo.replace("/", "+")
 
 
 REPOSITORIES = (
@@ -146,20 +148,15 @@ class Run:
 def main() -> int:
     """Print what the tests of each repository say before and after; return the exit status."""
     options = parse_arguments()
-    is_equal = True
-    for repository in REPOSITORIES:
-        if not re.search(options.only, repository.name):
-            continue
-        checkout = options.repositories / repository.folder
-        if not checkout.is_dir():
-            print(
-                f"{repository.name}: missing; git clone https://github.com/{repository.name}"
-                f" {checkout} && git -C {checkout} checkout {repository.commit}"
-            )
-            is_equal = False
-            continue
-        is_equal &= compare(repository, checkout, options.python)
-    return int(not is_equal)
+    chosen = [entry for entry in REPOSITORIES if re.search(options.only, entry.repo)]
+    missing = list(missing_checkouts(chosen, options.repositories))
+    print("".join(f"{line}\n" for line in missing), end="")
+    are_equal = [
+        compare(repository, checkout, options.python)
+        for repository in chosen
+        if (checkout := options.repositories / repository.folder).is_dir()
+    ]
+    return int(bool(missing) or not all(are_equal))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -191,7 +188,7 @@ def compare(repository: Repository, checkout: Path, python: str) -> bool:
         for test, outcome in before.outcome_by_test.items()
         if outcome == "PASSED" and after.outcome_by_test.get(test) != "PASSED"
     ]
-    print(f"{repository.name} at {repository.commit[:8]}: {rewritten} places rewritten")
+    print(f"{repository.repo} at {repository.commit[:8]}: {rewritten} places rewritten")
     print(f"    before: {before.summary}\n    after:  {after.summary}")
     print("".join(f"    lost: {test}\n" for test in lost), end="", flush=True)
     return not lost and "PASSED" in before.outcome_by_test.values()

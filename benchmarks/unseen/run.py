@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import regraft
 
@@ -151,7 +151,18 @@ def read_places(path: Path) -> list[Place]:
     return [Place(**{name: entry[name] for name in names if name in entry}) for entry in entries]
 
 
-def missing_checkouts(places: Sequence[Place], root: Path) -> Iterator[str]:
+class Checkout(Protocol):
+    """Something in a repository at a commit, of which `folder` is the name of the checkout."""
+
+    @property
+    def repo(self) -> str: ...
+    @property
+    def commit(self) -> str: ...
+    @property
+    def folder(self) -> str: ...
+
+
+def missing_checkouts(places: Sequence[Checkout], root: Path) -> Iterator[str]:
     """Yield the commands that check out each missing repository at its commit."""
     for place in {place.repo: place for place in places}.values():
         target = root / place.folder

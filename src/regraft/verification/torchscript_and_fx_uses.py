@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from regraft.source.names import package_of
 from regraft.verification.readable_files import repository_of
 
 # The transform by the last words of the function that applies it.
@@ -86,7 +87,8 @@ def _importing_files(path: Path, names: set[str]) -> Iterator[tuple[Path, bytes]
     that import from a package above it and mention one of the definitions `names`, each with its
     text. Without a repository the outermost package, or the folder where there is no package, is
     searched; only the first 5000 files are."""
-    packages = _packages_of(path)
+    parts = package_of(path).split(".")
+    packages = tuple(".".join(parts[: count + 1]) for count in range(len(parts)) if parts[0])
     import_pattern = re.compile(
         rb"^\s*(?:from|import)\b.*\b%s\b" % re.escape(path.stem).encode(), re.MULTILINE
     )
@@ -95,7 +97,7 @@ def _importing_files(path: Path, names: set[str]) -> Iterator[tuple[Path, bytes]
         rf"^\s*(?:from\s+\.|(?:from|import)\s+(?:{package_names})\b)".encode(), re.MULTILINE
     )
     name_pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b".encode())
-    for file in _files_to_search(path):
+    for file in _files_to_search(path, len(packages)):
         text = _read(file)
         if not _has_hint(text):
             continue
@@ -104,21 +106,10 @@ def _importing_files(path: Path, names: set[str]) -> Iterator[tuple[Path, bytes]
             yield file, text
 
 
-def _packages_of(path: Path) -> tuple[str, ...]:
-    """Return the dotted names of the packages that contain a file, the outermost first; () for a
-    file outside of packages."""
-    names: list[str] = []
-    folder = path.parent
-    while (folder / "__init__.py").exists():
-        names.insert(0, folder.name)
-        folder = folder.parent
-    return tuple(".".join(names[: count + 1]) for count in range(len(names)))
-
-
-def _files_to_search(path: Path) -> Iterator[Path]:
-    """Yield the other Python files of a file's repository, else of its outermost package, else of
-    its folder only, at most 5000; hidden folders and virtual environments are left out."""
-    depth = len(_packages_of(path))
+def _files_to_search(path: Path, depth: int) -> Iterator[Path]:
+    """Yield the other Python files of the repository of a file below `depth` packages, else of its
+    outermost package, else of its folder only, at most 5000; hidden folders and virtual
+    environments are left out."""
     folder = repository_of(path)
     if folder is None and not depth:
         yield from (file for file in path.parent.glob("*.py") if file != path)

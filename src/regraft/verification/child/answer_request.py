@@ -126,8 +126,7 @@ def _examine_subjects(subjects: Iterator[Subject], session: Session) -> None:
             further_subjects, session.ledger, f"{subject.name} under other conditions"
         ):
             examine(further_subject, session)
-            if further_subject.drops_values:
-                examine_beyond_calls(further_subject, session)
+            examine_beyond_calls(further_subject, session)
         examine_beyond_calls(subject, session)
         _refute_replaced_functions(
             session, session.functions.replaced_names(session.changed.__name__)

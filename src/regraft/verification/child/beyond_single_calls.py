@@ -42,10 +42,10 @@ def examine_beyond_calls(subject: Subject, session: Session) -> None:
     definitions by it and revert these, and save the ledger. A light subject is compared with
     dropout on at most, where it drops values. Do nothing where time is up, or where every
     definition is refuted."""
-    if not session.ledger.unrefuted() or session.ledger.is_late():
+    is_compared = subject.drops_values or not subject.light
+    if not is_compared or not session.ledger.unrefuted() or session.ledger.is_late():
         return
-    if subject.drops_values or not subject.light:
-        _examine_randomness(subject, session)
+    _examine_randomness(subject, session)
     if not subject.light:
         _examine_over_time(subject, session)
     session.ledger.save()

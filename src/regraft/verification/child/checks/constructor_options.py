@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -64,16 +64,18 @@ def note_options(definition: str, arguments: Mapping[str, Any], session: Session
     """Add to `session.options` the values that the options of a definition take in a comparison,
     each as at most 200 characters of its repr; fields of configurations count by their own name,
     and options that the constructor reads from its `**kwargs` have their defaults."""
-    defaults = _defaults_of_keywords(definition, session)
+    defaults = _defaults_of_keywords(session.original, definition)
     for name, value in _plain_values({**defaults, **arguments}):
         session.options.setdefault((definition, name), set()).add(repr(value)[:200])
 
 
-def _defaults_of_keywords(cls: str, session: Session) -> Mapping[str, Any]:
-    """Return by name the defaults of the options that a class of the original file, or a base
-    class of it there, reads from the `**kwargs` of its constructor."""
-    definition = definition_node(session.original, cls)
-    tree = syntax_tree(str(session.original.__file__))
+@functools.cache
+def _defaults_of_keywords(module: ModuleType, cls: str) -> Mapping[str, Any]:
+    """Return by name the defaults of the options that a class of a file, or a base class of it
+    there, reads from the `**kwargs` of its constructor; cached, since each instance of a model asks
+    for it."""
+    definition = definition_node(module, cls)
+    tree = syntax_tree(str(module.__file__))
     return all_keyword_defaults((definition, *base_classes(definition, tree)))
 
 
@@ -206,7 +208,7 @@ def _with_keywords(part: Part, words: frozenset[str], session: Session) -> Part:
     """Return a part that states the defaults of the options in `words` which its constructor reads
     from `**kwargs`, so that they can take other values; the part itself where the original does not
     accept that."""
-    defaults = _defaults_of_keywords(part.cls, session)
+    defaults = _defaults_of_keywords(session.original, part.cls)
     stated = {name: value for name, value in defaults.items() if name in words}
     if not stated.keys() - part.arguments.keys():
         return part

@@ -4,7 +4,6 @@ that the module accepts."""
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
@@ -196,22 +195,4 @@ def recipe_of(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     networks = {
         key: value.results for key, value in values.items() if isinstance(value, StandInNetwork)
     }
-    plain = {
-        key: value for key, value in values.items() if not is_config(value) and key not in networks
-    }
-    configs = {
-        key: configuration_objects.recipe_of(value)
-        for key, value in values.items()
-        if is_config(value)
-    }
-    try:
-        json.dumps(plain)
-    except (TypeError, ValueError):
-        return {}
-    return {
-        "kind": "class",
-        "name": name,
-        "values": plain,
-        "configs": configs,
-        "networks": networks,
-    }
+    return configuration_objects.class_recipe(name, values, networks=networks)

@@ -7,6 +7,7 @@ import argparse
 import copy
 import dataclasses
 import inspect
+import json
 from collections.abc import Mapping
 from enum import Enum
 from types import SimpleNamespace
@@ -181,6 +182,27 @@ def _nested_with_fields(nested: Any, value: Any) -> Any:
         nested,
         {name: field for name, field in value.items() if field != old_fields.get(name)},
     )
+
+
+def class_recipe(
+    name: str, arguments: Mapping[str, Any], **apart: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the description from which a reproducer calls the class or function `name` of the
+    file: its arguments under "values", but for configurations, each of which has a description of
+    its own under "configs", and for those that `apart` describes, each group under its name; {}
+    where another argument has no form in JSON, such as a partial call."""
+    described = {key for group in apart.values() for key in group}
+    configs = {key: recipe_of(value) for key, value in arguments.items() if is_config(value)}
+    plain = {
+        key: value
+        for key, value in arguments.items()
+        if key not in described and key not in configs
+    }
+    try:
+        json.dumps(plain)
+    except (TypeError, ValueError):
+        return {}
+    return {"kind": "class", "name": name, "values": plain, "configs": configs, **apart}
 
 
 def recipe_of(config: Any) -> list[Any]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -281,25 +280,9 @@ def _recipe(cls: str, arguments: Arguments) -> dict[str, Any]:
     """Return the description from which a reproducer builds the class: plain values, recipes of
     configurations, and classes and functions by module and name; {} where an argument has no form
     in JSON, such as a partial call."""
-    configs = {name: value for name, value in arguments.items() if is_config(value)}
     named = {
-        name: value for name, value in arguments.items() if isinstance(value, type | FunctionType)
-    }
-    plain = {
-        name: value
+        name: [value.__module__, value.__name__]
         for name, value in arguments.items()
-        if name not in configs and name not in named
+        if isinstance(value, type | FunctionType)
     }
-    try:
-        json.dumps(plain)
-    except (TypeError, ValueError):
-        return {}
-    return {
-        "kind": "class",
-        "name": cls,
-        "values": plain,
-        "configs": {
-            name: configuration_objects.recipe_of(value) for name, value in configs.items()
-        },
-        "named": {name: [value.__module__, value.__name__] for name, value in named.items()},
-    }
+    return configuration_objects.class_recipe(cls, arguments, named=named)
