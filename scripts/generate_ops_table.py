@@ -159,6 +159,10 @@ def main() -> None:
         ],
         "kind": "tensor",
     }
+    for name, order in (("vector_norm", 2), ("norm", None)):
+        options = [["ord", "p", order], ["dim", "p", None], ["keepdim", "p", False], dtype]
+        ops[f"linalg_{name}"] = {"signatures": [[["input", "p"], *options]], "kind": "tensor"}
+        spellings[f"torch.linalg.{name}"] = f"linalg_{name}"
     for name in sorted(SEVERAL_ARGUMENTS):
         forward = inspect.signature(getattr(torch.nn, name).forward)
         entry = {"signatures": [_python_signature(forward)[1:]], "kind": "tuple"}

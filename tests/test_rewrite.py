@@ -151,10 +151,7 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
                 "y = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)).to(r.dtype)\n"
                 "return str(torch.softmax(y, -1)), (torch.softmax(r, -1))"
             ),
-            (
-                "y = F.rms_norm(x, x.shape[-1:], eps=1e-6).to(r.dtype)\nreturn str(softmax(y)),"
-                " softmax(r)"
-            ),
+            ("y = rms_normalize(x, 1e-6).to(r.dtype)\nreturn str(softmax(y)), softmax(r)"),
         ),
         # two rules on the same lines
         (
@@ -170,14 +167,14 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
                 "d = x.dtype\nx = x.to(torch.float32)\n"
                 "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x.to(d)"
             ),
-            "return F.rms_norm(x, x.shape[-1:], eps=1e-6)",
+            "return rms_normalize(x, 1e-6, casting='rounded')",
         ),
         (
             (
                 "d = x.dtype\nx = x.to(torch.float32)\n"
                 "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x.to(d), d"
             ),
-            "d = x.dtype\nreturn F.rms_norm(x, x.shape[-1:], eps=1e-6), d",
+            "d = x.dtype\nreturn rms_normalize(x, 1e-6, casting='rounded'), d",
         ),
         # it depends on the branch: where the other one was not taken
         (
@@ -249,7 +246,7 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
         ("return f'{F.softmax(x, dim=-1)}'", "inside an f-string"),
         ("h = self.drop(x); h = h + r\nreturn self.norm(h)", "share a line"),
         (
-            "F = x\nreturn F * torch.rsqrt(F.pow(2).mean(-1, keepdim=True) + 1e-6)",
+            "F = x\nreturn F * torch.sigmoid(F)",
             "F is a local variable here",
         ),
         ("return self.norm(self.drop(h := x) + r)", "the statement holds a NamedExpr"),

@@ -191,6 +191,12 @@ NORMALISED: Drawn = {
     "bias": lambda shape: CHANCE.choice((None, torch.randn(shape[-1], requires_grad=True))),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
 }
+BY_LENGTH: Drawn = {
+    "dim": lambda _: CHANCE.choice((-1, 1, 0)),
+    "eps": lambda _: CHANCE.choice((1e-6, 0.8)),
+    "factor": lambda _: CHANCE.choice((0.3, 2.5)),
+    "scale": lambda _: CHANCE.choice((0.7, 4.0)),
+}
 STANDARDIZED: Drawn = {
     "unbiased": lambda _: CHANCE.choice((False, True)),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
@@ -256,6 +262,7 @@ DRAWN: dict[str, Drawn] = {
     "torch/linear-cross-entropy": LOGITS,
     "torch/logits-cross-entropy": LOGITS,
     "torch/attention": SCORES,
+    "torch/length-norm": BY_LENGTH,
     "torch/standardize": STANDARDIZED,
     "torch/variance": STATISTICS,
     "hub/rotary": TURNED,
@@ -398,11 +405,27 @@ WRONG = {
         "($x, $residual, $norm, $drop)",
         "($x, $x, $norm, $drop)",
     ),
-    "another eps": ("torch/rms-norm", "eps=$eps) -> $y\n# stat", "eps=0.01) -> $y\n# stat"),
-    "cast lost": (
+    "another eps": (
         "torch/rms-norm",
-        "rms_norm($x.to(torch.promote_types($x.dtype, torch.float32))",
-        "rms_norm($x",
+        'normalize($x, $eps, casting="rounded") -> $y\n# stat',
+        'normalize($x, 0.01, casting="rounded") -> $y\n# stat',
+    ),
+    "cast lost": ("torch/rms-norm", ', casting="statistics"', ""),
+    "another cast": ("torch/rms-norm", 'casting="statistics"', 'casting="rounded"'),
+    "a factor of the length lost": (
+        "torch/length-norm",
+        "factor=$factor, minimum=$eps) -> $y\n# by hand",
+        "minimum=$eps) -> $y\n# by hand",
+    ),
+    "a summand for a lower bound": (
+        "torch/length-norm",
+        "factor=$factor, minimum=$eps, weight=$weight) -> $y\nforward",
+        "factor=$factor, summand=$eps, weight=$weight) -> $y\nforward",
+    ),
+    "a scale for a factor": (
+        "torch/length-norm",
+        "minimum=$eps, scale=$scale) -> $y",
+        "minimum=$eps, factor=$scale) -> $y",
     ),
     "gelu by tanh": (
         "adopter/biased-gelu",

@@ -60,7 +60,7 @@ RULES_BY_KIND = {
     "qkv": "qkv",
     "quick-gelu": "quick-gelu",
     "rmsnorm": "rms-norm",
-    "rmsnorm-l2": "rms-norm",
+    "rmsnorm-l2": "rms-norm|length-norm",
     "rotary": "rotary",
     "rotary-interleaved": "rotary",
     "silu": "silu|gated|group-norm",

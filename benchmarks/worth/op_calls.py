@@ -278,6 +278,35 @@ def standardize(batch: int, length: int, width: int) -> Calls:
     return Calls(lambda: ops.standardize(x, 1e-6), computation)
 
 
+def rms_normalize(batch: int, length: int, width: int) -> Calls:
+    x, weight = torch.randn(batch, length, width), torch.ones(width)
+
+    def fast() -> Tensor:
+        lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return (x * lengths.square_().div_(width).add_(1e-6).rsqrt_()).mul_(weight)
+
+    def small() -> Tensor:
+        return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    return Calls(lambda: ops.rms_normalize(x, 1e-6, weight=weight), fast, small)
+
+
+def length_normalize(batch: int, length: int, width: int) -> Calls:
+    x, weight, scale = torch.randn(batch, length, width), torch.ones(width), width**0.5
+
+    def fast() -> Tensor:
+        lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return (x / (lengths.clamp(min=1e-12) / scale)).mul_(weight)
+
+    def small() -> Tensor:
+        lengths = torch.norm(x, p=2, dim=-1, keepdim=True)
+        return x / lengths.clamp(min=1e-12) * scale * weight
+
+    return Calls(
+        lambda: ops.length_normalize(x, -1, minimum=1e-12, scale=scale, weight=weight), fast, small
+    )
+
+
 def statistics(op: str, plain: Callable[..., object], *, is_root: bool = False) -> MakeCalls:
     """Return what makes the calls of an op that computes variances, and of `plain`, which it
     replaces."""
@@ -780,6 +809,8 @@ CASES = [
         statistics("standard_deviation", torch.std, is_root=True),
         **STATISTICS_SIZE,
     ),
+    case("rms_normalize", SEQUENCE, rms_normalize),
+    case("length_normalize", SEQUENCE, length_normalize),
     case("standardize", SEQUENCE, standardize),
     case("standardize_along", torch_subjects.IMAGES, standardize_along),
     case("substitute_rows", idioms.CHUNKS, substitute_rows),

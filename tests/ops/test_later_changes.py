@@ -244,6 +244,7 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
         torch.cat([x[None]] * 3, 1), *(ops.expanded_heads(x[None], 3, 1),) * 2
     ),
     "interleaved_rotary": lambda x: ops.interleaved_rotary(x, x[0], x[1]),
+    "length_normalize": lambda x: ops.length_normalize(x, -1, minimum=1e-6, weight=WEIGHT),
     "matmul_diagonal": lambda x: ops.matmul_diagonal(x[0], WEIGHT),
     "matmul_diagonals": lambda x: ops.matmul_diagonals(x, x[:, 0]),
     "one_hot_matmul": lambda x: ops.one_hot_matmul(TARGETS, 8, x[0].mT @ x[0], torch.float32),
@@ -257,6 +258,7 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     "repeated_heads": lambda x: F.scaled_dot_product_attention(
         torch.cat([x[None]] * 3, 1), *(ops.repeated_heads(x[None], 3, 1),) * 2
     ),
+    "rms_normalize": lambda x: ops.rms_normalize(x, 1e-6, weight=WEIGHT, casting="rounded"),
     "rolled_rotary": lambda x: ops.rolled_rotary(x, x[0], x[1]),
     "rotated_pairs": lambda x: ops.rotated_pairs(x, x, x[0], x[1]),
     "rounded_softmax": lambda x: ops.rounded_softmax(x.bfloat16(), -1, torch.bfloat16),

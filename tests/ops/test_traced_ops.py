@@ -90,6 +90,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     ),
     "interleaved_rotary": lambda m, x: ops.interleaved_rotary(x, x, x),
     "layer_norm": lambda m, x: ops.layer_norm(x, m.layer_norm),
+    "length_normalize": lambda m, x: ops.length_normalize(
+        x, -1, minimum=1e-6, scale=2.0, weight=WEIGHT
+    ),
     "linear_at": lambda m, x: ops.linear_at(x, m.q, -1),
     "linear_batch_norm": lambda m, x: ops.linear_batch_norm(x[:, 0], m.q, m.rows),
     "linear_gelu": lambda m, x: ops.linear_gelu(x, m.q, m.gelu),
@@ -124,6 +127,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
         0
     ][:, None],
     "rms_norm": lambda m, x: ops.rms_norm(x, weight=WEIGHT, eps=1e-6),
+    "rms_normalize": lambda m, x: ops.rms_normalize(x, 1e-6, weight=WEIGHT, casting="rounded"),
     "rolled_rotary": lambda m, x: ops.rolled_rotary(x, x, x),
     "rotated_pairs": lambda m, x: ops.rotated_pairs(x, x, x, x),
     "rotary": lambda m, x: ops.rotary(x[None], x[None], x[None]),

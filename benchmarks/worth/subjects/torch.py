@@ -65,6 +65,70 @@ BY_VARIANCE = """variance = (x - mean).pow(2).mean(-1, keepdim=True)
         x = (x - mean) / torch.sqrt(variance + self.eps)
         return self.weight * x + self.bias"""
 STANDARDIZED = "return self.weight * (x - mean) / ({}) + self.bias"
+# an RMSNorm by length, whose `forward` ends with RESULT
+LENGTH_NORM_TEXT = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Subject(nn.Module):
+    def __init__(self, width, eps=1e-8):
+        super().__init__()
+        self.g = nn.Parameter(torch.ones(WEIGHT_SHAPE))
+        self.scale = width**SIGN0.5
+        self.eps = eps
+
+    def forward(self, x):
+        return RESULT
+
+
+def inputs(PARAMETERS):
+    return (torch.randn(SIZES),)
+"""
+BY_ROWS = {"WEIGHT_SHAPE": "width", "PARAMETERS": "batch, length, width"}
+BY_ROWS["SIZES"] = BY_ROWS["PARAMETERS"]
+LENGTH_NORMS = {
+    "a factor and a weight": {
+        **BY_ROWS,
+        "SIGN": "",
+        "RESULT": "F.normalize(x, dim=-1) * self.scale * self.g",
+    },
+    "a lower bound": {
+        **BY_ROWS,
+        "SIGN": "-",
+        "RESULT": "x / (torch.norm(x, dim=-1, keepdim=True) * self.scale)"
+        ".clamp(min=self.eps) * self.g",
+    },
+    "a summand": {
+        **BY_ROWS,
+        "SIGN": "-",
+        "RESULT": "self.g * (x / (x.norm(2, dim=-1, keepdim=True) * self.scale + self.eps))",
+    },
+    "channels": {
+        "WEIGHT_SHAPE": "1, width, 1, 1",
+        "PARAMETERS": "batch, width, side",
+        "SIZES": "batch, width, side, side",
+        "SIGN": "",
+        "RESULT": "F.normalize(x, dim=1) * self.g * self.scale",
+    },
+}
+PICTURES = scaled(
+    {"batch": 2, "width": 16, "side": 8},
+    {"batch": 8, "width": 64, "side": 56},
+    {"batch": 16, "width": 192, "side": 56},
+)
+PICTURES_SHAPE = "{batch} x {width} x {side} x {side}"
+
+
+def length_norm_text(name: str) -> str:
+    """Return the text of a norm by length."""
+    text = LENGTH_NORM_TEXT
+    for placeholder, part in LENGTH_NORMS[name].items():
+        text = text.replace(placeholder, part)
+    return text
+
+
 EXPERTS_TEXT = '''
 import torch
 from torch import nn
@@ -455,6 +519,17 @@ def inputs(batch, length, width, vocabulary):
         elementwise("return x * torch.sigmoid(1.702 * x)"),
     ),
     Subject("torch/rms-norm", SEQUENCE_SHAPE, SEQUENCE, RMS_NORM_TEXT),
+    *(
+        Subject(
+            "torch/length-norm",
+            PICTURES_SHAPE if name == "channels" else SEQUENCE_SHAPE,
+            PICTURES if name == "channels" else SEQUENCE,
+            length_norm_text(name),
+            name=name,
+            devices=("cpu",),
+        )
+        for name in LENGTH_NORMS
+    ),
     Subject("torch/rotary", HEADS_SHAPE, HEADS, HALVES, name="halves"),
     Subject("torch/rotary", HEADS_SHAPE, HEADS, INTERLEAVED, name="interleaved"),
     Subject(

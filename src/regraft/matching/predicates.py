@@ -206,29 +206,45 @@ def _tensor(args: Arguments, scope: Scope) -> str:
     return "" if can_be_tensor else f"{_variable_text(args[0])} is not a tensor"
 
 
+# Operations that give a number for numbers.
+_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "pow", "sqrt", "rsqrt", "neg"})
+
+
 def _scalar(args: Arguments, scope: Scope) -> str:
     """Return a reason unless the value is certainly a number.
 
-    That is a constant, an annotated parameter, or an attribute that the constructor sets from its
-    arguments.
+    That is a constant, an annotated parameter, an attribute that the constructor sets from its
+    arguments, or what is computed from these.
     """
     value = scope.value(args[0])
     if value is None or (value.const is not MISSING and not isinstance(value.const, int | float)):
         return f"{_variable_text(args[0])} is not a number"
-    if value.const is not MISSING or value.kind in ("int", "scalar"):
-        return ""
-    stored = [layer.args.get("value") for layer in scope.structure.layers.get(value.name, ())]
-    if value.origin == "path" and stored and all(_is_number_like(argument) for argument in stored):
+    if _is_number_in_forward(value, scope):
         return ""
     return f"{_variable_text(args[0])} is not known to be a number"
 
 
+def _is_number_in_forward(value: Value, scope: Scope) -> bool:
+    """Return whether a value is a number, an attribute that holds one, or computed from such."""
+    if isinstance(value.const, int | float) or value.kind in ("int", "scalar"):
+        return True
+    if value.node is not None and value.node.op in _ARITHMETIC:
+        return all(_is_number_in_forward(operand, scope) for operand in value.node.args.values())
+    stored = [layer.args.get("value") for layer in scope.structure.layers.get(value.name, ())]
+    are_numbers = bool(stored) and all(_is_number_like(argument) for argument in stored)
+    return value.origin == "path" and are_numbers
+
+
 def _is_number_like(value: Value | None) -> bool:
-    """Return whether a value that a constructor stores is a number, a parameter or an attribute."""
+    """Return whether a value that a constructor stores is a number, a parameter or an attribute, or
+    computed from these."""
     if value is None:
         return False
+    if value.node is not None and value.node.op in _ARITHMETIC:
+        return all(_is_number_like(operand) for operand in value.node.args.values())
     return (
         isinstance(value.const, int | float)
+        or value.kind in ("int", "scalar")
         or value.origin == "param"
         or value.attribute() is not None
     )

@@ -54,6 +54,7 @@ from regraft.ops.group_norm import group_norm as group_norm
 from regraft.ops.grouped_experts import grouped_experts as grouped_experts
 from regraft.ops.interleaved_rotary import interleaved_rotary as interleaved_rotary
 from regraft.ops.layer_norm import layer_norm as layer_norm
+from regraft.ops.length_normalize import length_normalize as length_normalize
 from regraft.ops.linear_at import linear_at as linear_at
 from regraft.ops.linear_batch_norm import linear_batch_norm as linear_batch_norm
 from regraft.ops.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
@@ -80,6 +81,7 @@ from regraft.ops.recurrent_steps import recurrent_steps as recurrent_steps
 from regraft.ops.repeated_heads import expanded_heads as expanded_heads
 from regraft.ops.repeated_heads import repeated_heads as repeated_heads
 from regraft.ops.rms_norm import rms_norm as rms_norm
+from regraft.ops.rms_normalize import rms_normalize as rms_normalize
 from regraft.ops.rolled_rotary import rolled_rotary as rolled_rotary
 from regraft.ops.rotary import rotary as rotary
 from regraft.ops.rotary import rotary_pair as rotary_pair

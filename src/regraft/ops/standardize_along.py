@@ -83,7 +83,7 @@ def standardize_along_implementation(
     if axes is None or math.prod(x.shape[axis] for axis in axes) == 1:
         return "reference"
     if axes == tuple(range(x.dim() - len(axes), x.dim())):
-        return "layer-norm" if _has_usual_strides(x) else "reference"
+        return "layer-norm" if has_usual_strides(x) else "reference"
     is_of_channels = axes == (0, *range(2, x.dim()))
     return "batch-norm" if is_of_channels and _suits_batch_norm(x) else "reference"
 
@@ -101,7 +101,7 @@ def _suits_batch_norm(x: torch.Tensor) -> bool:
     """Return whether PyTorch's batch normalisation gives a result with the strides of a tensor, is
     faster than the composition, and takes sums in float64: its kernel for the layout channels-last
     adds all elements of a channel one after another, in float32."""
-    return bool(_has_usual_strides(x) and torch.is_grad_enabled() and x.requires_grad)
+    return bool(has_usual_strides(x) and torch.is_grad_enabled() and x.requires_grad)
 
 
 def _axes(x: torch.Tensor, dims: Sequence[int]) -> tuple[int, ...] | None:
@@ -111,7 +111,7 @@ def _axes(x: torch.Tensor, dims: Sequence[int]) -> tuple[int, ...] | None:
     return reduced_axes(x, dims) if are_several else None
 
 
-def _has_usual_strides(x: torch.Tensor) -> bool:
+def has_usual_strides(x: torch.Tensor) -> bool:
     """Return whether a tensor is contiguous, with the strides of a new tensor also in dimensions of
     size one."""
     size = 1

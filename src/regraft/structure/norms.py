@@ -8,10 +8,10 @@ from regraft.structure.lower import lower_function
 from regraft.structure.model import Body, Value
 from regraft.structure.module import Module
 
-# The op of Regraft that an already rewritten class calls.
-_KERNEL = "regraft.ops.rms_norm"
+# The ops of Regraft that an already rewritten class calls.
+_KERNELS = frozenset({"regraft.ops.rms_norm", "regraft.ops.rms_normalize"})
 _SQUARES = frozenset({"pow", "square", "mul"})
-_WORDS = (b"rsqrt", b"rms_norm")  # the text of such a class contains one of them
+_WORDS = (b"rsqrt", b"rms_norm", b"rms_normalize")  # the text of such a class contains one of them
 # Operations between the reciprocal root and the mean of squares, and between the mean and the
 # input.
 _STEPS = frozenset({"add", "to", "mean", *_SQUARES})
@@ -50,12 +50,12 @@ def _has_rms_forward(module: Module, name: str) -> bool:
 
 
 def _contains_rms_norm(body: Body) -> bool:
-    """Return whether a body computes a reciprocal root of a mean of squares, or calls the op of
+    """Return whether a body computes a reciprocal root of a mean of squares, or calls an op of
     Regraft for it."""
     if any(node.replacement is not None for node in body.nodes):
         return False
     roots = (node.args["input"] for node in body.index.get("rsqrt", ()))
-    ops = (node for node in body.index.get("call", ()) if node.spelling == _KERNEL)
+    ops = (node for node in body.index.get("call", ()) if node.spelling in _KERNELS)
     return any(_is_mean_square(root) for root in roots) or any(ops)
 
 
