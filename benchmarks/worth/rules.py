@@ -41,8 +41,8 @@ import torch
 from subjects import MODES, SIZES, Subject, subjects
 
 from regraft.benchmarking import measure as measure_module
+from regraft.benchmarking.machine import machine
 from regraft.benchmarking.measure import FEWEST, SLICE, Step, compare, peak
-from regraft.benchmarking.run import machine
 from regraft.rules import load_rules
 from regraft.rules.requirements import missing_requirements
 from regraft.scanning import check_source, compile_rules, rewrite_file

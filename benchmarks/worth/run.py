@@ -51,8 +51,8 @@ from models import COMMITS, SUBJECTS
 from torch import nn
 
 import regraft
+from regraft.benchmarking.machine import machine
 from regraft.benchmarking.measure import Step, compare, is_decided, peak, step
-from regraft.benchmarking.run import machine
 from regraft.live import NothingOptimized
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import torch
 
 from regraft import __version__
 from regraft.benchmarking.measure import LEVEL, Interval
-from regraft.benchmarking.run import Options, Result, Row, label_of
+from regraft.benchmarking.outcome import Options, Result, Row, label_of
 from regraft.benchmarking.select import Worth
 
 Paint = Callable[..., str]
