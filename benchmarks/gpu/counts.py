@@ -124,7 +124,7 @@ def model_variant(name: str, variant: str) -> tuple[Any, dict[str, Any]] | None:
 
 def model_counts(record: Record) -> Iterator[tuple[str, Count | str]]:
     """Yield the variants of the models in both modes, each with its count, or why there is none."""
-    from regraft.benchmarking.measure import step
+    from regraft.benchmarking.steps import step
 
     for name, variant in itertools.product(MODELS, VARIANTS):
         built = model_variant(name, variant)

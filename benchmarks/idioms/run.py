@@ -22,7 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regraft import ops
-from regraft.benchmarking.measure import FEWEST, Step, compare, peak
+from regraft.benchmarking.intervals import FEWEST
+from regraft.benchmarking.measure import compare
+from regraft.benchmarking.steps import Step, peak
 
 CPU = torch.device("cpu")
 Operation = Callable[[], Tensor]

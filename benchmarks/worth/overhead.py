@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from op_calls import CASES, Call, Calls, OpCase
 
+from regraft.benchmarking.intervals import Interval, interval
 from regraft.benchmarking.machine import machine
-from regraft.benchmarking.measure import Interval, interval
 from regraft.source.garbage import uncollected
 
 LIMIT_SECONDS = 2e-6

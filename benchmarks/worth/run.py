@@ -51,8 +51,10 @@ from models import COMMITS, SUBJECTS
 from torch import nn
 
 import regraft
+from regraft.benchmarking.intervals import is_decided
 from regraft.benchmarking.machine import machine
-from regraft.benchmarking.measure import Step, compare, is_decided, peak, step
+from regraft.benchmarking.measure import compare
+from regraft.benchmarking.steps import Step, peak, step
 from regraft.live import NothingOptimized
 
 ROOT = Path(__file__).parents[2]

@@ -27,7 +27,8 @@ from regraft.benchmarking import (  # noqa: E402
     bench,
     calls_of,
 )
-from regraft.benchmarking.measure import Interval, Pair  # noqa: E402
+from regraft.benchmarking.intervals import Interval  # noqa: E402
+from regraft.benchmarking.measure import Pair  # noqa: E402
 from regraft.benchmarking.select import Choice, Worth  # noqa: E402
 from regraft.report.terminal import Progress  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402

@@ -14,22 +14,16 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from regraft.benchmarking.measure import (
+from regraft.benchmarking.intervals import (
     FEWEST,
     LEVEL,
-    BenchError,
     Interval,
-    Prepared,
-    Race,
-    clock,
-    compare,
     gain_is_settled,
     interval,
     is_decided,
-    peak,
-    prepare_with_peak,
-    step,
 )
+from regraft.benchmarking.measure import Race, compare
+from regraft.benchmarking.steps import BenchError, Prepared, clock, peak, prepare_with_peak, step
 
 CPU = torch.device("cpu")
 MIB = 2**20

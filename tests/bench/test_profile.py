@@ -23,8 +23,8 @@ from regraft.benchmarking.expectation import (  # noqa: E402
     opportunities,
     speed_of_whole,
 )
-from regraft.benchmarking.measure import BenchError, peak, step  # noqa: E402
 from regraft.benchmarking.profile import Profile, Row  # noqa: E402
+from regraft.benchmarking.steps import BenchError, peak, step  # noqa: E402
 from regraft.report import formats  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.rules.worth import Case, Worth  # noqa: E402

@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.benchmarking.measure import Interval, Pair
+from regraft.benchmarking.intervals import Interval
+from regraft.benchmarking.measure import Pair
 from regraft.benchmarking.select import Goal, choose, limit
 from regraft.benchmarking.variants import NONE, Rules
 

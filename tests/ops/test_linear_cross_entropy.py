@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from conftest import DEVICE
-from regraft.benchmarking.measure import Call, peak, step
+from regraft.benchmarking.steps import Call, peak, step
 from regraft.ops import REFERENCES, implementation, linear_cross_entropy
 from regraft.ops.linear_cross_entropy import CHUNK
 

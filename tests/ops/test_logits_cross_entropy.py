@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from regraft.benchmarking.measure import peak  # noqa: E402
+from regraft.benchmarking.steps import peak  # noqa: E402
 from regraft.ops import implementation, logits_cross_entropy  # noqa: E402
 
 ROWS, CLASSES = 7, 300_000  # several chunks of one row

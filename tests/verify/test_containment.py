@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from command_line import regraft
-from regraft.verification import Verdict, VerifyError, containment, parent_process, verify
+from regraft.verification import Verdict, VerifyError, child_job, containment, verify
 from regraft.verification.child_process import read_regular_file
 from regraft.verification.containment import Containment, SandboxMode, namespaces_refusal
 from regraft.verification.containment_hints import with_hint
@@ -427,7 +427,7 @@ def test_commands_say_how_code_is_contained(
     path = working_folder / "layer.py"
     path.write_text(REWRITABLE, encoding="utf-8")
     # Nothing runs, nothing is proved.
-    monkeypatch.setattr(parent_process._Job, "run", lambda _: ({}, {}))
+    monkeypatch.setattr(child_job.Job, "run", lambda _: ({}, {}))
     options = ["--no-cache", "--unproven", "--select=torch/silu", *["--quiet"] * quiet]
     result = regraft("check", "--fix", *options, "layer.py")
     assert "silu" in path.read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
 
-from regraft.verification import VerifyError, parent_process, verify
+from regraft.verification import VerifyError, child_job, verify
 from regraft.verification.child_process import Exit, _hangs, _is_asleep, _processor_time
 from regraft.verification.types import INTERNAL
 
@@ -223,12 +223,12 @@ def test_text_that_parses_but_does_not_compile(project: Any, side: str) -> None:
 
 
 def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path: Path) -> None:
-    from regraft.verification.parent_process import _Job
+    from regraft.verification.child_job import Job
     from regraft.verification.types import Terms
 
     root = Path(tmp_path.anchor)
     for original in (root / "regraft_test_model.py", root / "regraft_test" / "model.py"):
-        job = _Job(
+        job = Job(
             original=original,
             changed=b"x = 1\n",
             changes=(),
@@ -306,7 +306,7 @@ def test_a_failure_of_the_verifier_is_held_against_nobody(
         {"side": "changed", "definition": "RootNorm", "what": "x"},
         "MemoryError",
     )
-    monkeypatch.setattr(parent_process, "run_child", lambda *_: ended)
+    monkeypatch.setattr(child_job, "run_child", lambda *_: ended)
     verdict = verdict_on(project, ROOT, "return wide.to(x.dtype) * self.weight")
     assert (verdict.status, verdict.reason) == (
         "unproven",

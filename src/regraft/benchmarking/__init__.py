@@ -3,13 +3,14 @@ that pay."""
 
 from regraft.benchmarking.choice_lock import lock_of
 from regraft.benchmarking.inputs import calls_of
-from regraft.benchmarking.measure import FEWEST, BenchError
+from regraft.benchmarking.intervals import FEWEST
 from regraft.benchmarking.outcome import Observer, Options, Result, Row
 from regraft.benchmarking.profile import Profile, profile_model
 from regraft.benchmarking.profile_table import as_json as profile_as_json
 from regraft.benchmarking.profile_table import as_text as profile_as_text
 from regraft.benchmarking.run import bench
 from regraft.benchmarking.select import Goal, goal_of
+from regraft.benchmarking.steps import BenchError
 from regraft.benchmarking.table import Table, as_json, as_text, closing, heading
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regraft.benchmarking.measure import Call
+from regraft.benchmarking.steps import Call
 
 
 def calls_of(inputs: Any) -> tuple[Call, ...]:

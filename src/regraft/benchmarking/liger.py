@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from regraft.benchmarking.measure import BenchError
+from regraft.benchmarking.steps import BenchError
 from regraft.ops.liger import liger_module
 from regraft.ops.triton_interpreter import is_interpreting
 

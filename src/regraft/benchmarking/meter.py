@@ -8,19 +8,10 @@ from typing import Any
 
 import torch
 
-from regraft.benchmarking.measure import (
-    Call,
-    Interval,
-    Pair,
-    Prepared,
-    Race,
-    Step,
-    gain_is_settled,
-    is_decided,
-    prepare_with_peak,
-    step,
-)
+from regraft.benchmarking.intervals import Interval, gain_is_settled, is_decided
+from regraft.benchmarking.measure import Pair, Race
 from regraft.benchmarking.outcome import Observer, Row, label_of
+from regraft.benchmarking.steps import Call, Prepared, Step, prepare_with_peak, step
 from regraft.benchmarking.variants import LIGER, NONE, SDPA, Rules, Variants
 
 Variant = tuple[Rules, bool]  # the rules of a variant, and whether it is compiled

@@ -22,8 +22,8 @@ from regraft.benchmarking.expectation import (
     speed_of_whole,
 )
 from regraft.benchmarking.machine import machine
-from regraft.benchmarking.measure import BenchError, Call, clock
 from regraft.benchmarking.profiler import Profiler
+from regraft.benchmarking.steps import BenchError, Call, clock
 from regraft.benchmarking.timeline import OUTSIDE, Location
 from regraft.configuration import Settings as Project
 from regraft.live.model_file import model_files

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from regraft.benchmarking.allocations import Allocations
-from regraft.benchmarking.measure import BenchError, Call, Prepared, loss_of, seconds_of, step, warm
+from regraft.benchmarking.steps import BenchError, Call, Prepared, loss_of, seconds_of, step, warm
 from regraft.benchmarking.timeline import Location, Timeline
 from regraft.execution.nested import flatten
 from regraft.source.garbage import uncollected

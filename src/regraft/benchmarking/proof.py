@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regraft.benchmarking.measure import Call
+from regraft.benchmarking.steps import Call
 
 LARGEST_STEP = 0.05  # seconds; a proof runs a model several hundred times, in four number formats
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from regraft.benchmarking.measure import BenchError, Call
+from regraft.benchmarking.steps import BenchError, Call
 from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
 from regraft.verification.child.outcome_comparison import judge

@@ -11,12 +11,12 @@ import torch
 
 from regraft.benchmarking.comparisons import alternatives, rule_comparisons
 from regraft.benchmarking.machine import machine
-from regraft.benchmarking.measure import BenchError, Call, clock, step_seconds
 from regraft.benchmarking.meter import Comparison, Meter
 from regraft.benchmarking.outcome import Observer, Options, Result, Row, Silence, label_of
 from regraft.benchmarking.proof import Examination, examination_of
 from regraft.benchmarking.results import Results
 from regraft.benchmarking.select import choose
+from regraft.benchmarking.steps import BenchError, Call, clock, step_seconds
 from regraft.benchmarking.variants import NONE, Rules, Variants
 from regraft.scanning import CompiledRule
 

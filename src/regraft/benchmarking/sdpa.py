@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from regraft.benchmarking.measure import BenchError
+from regraft.benchmarking.steps import BenchError
 
 
 def with_sdpa(model: Any, copy: Callable[[], Any]) -> Any | None:

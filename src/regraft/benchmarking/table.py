@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft import __version__
-from regraft.benchmarking.measure import LEVEL, Interval
+from regraft.benchmarking.intervals import LEVEL, Interval
 from regraft.benchmarking.outcome import Options, Result, Row, label_of
 from regraft.benchmarking.select import Worth
 

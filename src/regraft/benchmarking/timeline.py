@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regraft.benchmarking.measure import BenchError, clock, wait
+from regraft.benchmarking.steps import BenchError, clock, wait
 
 Location = tuple[str, int]  # a file and a line of it
 OUTSIDE: Location = ("", 0)

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from regraft.benchmarking.liger import liger_patched
-from regraft.benchmarking.measure import BenchError
 from regraft.benchmarking.proof import Examination
 from regraft.benchmarking.sdpa import with_sdpa
+from regraft.benchmarking.steps import BenchError
 from regraft.configuration import Settings as Project
 from regraft.live import NotPicklable, Optimization, rewrite
-from regraft.live.rewritten_classes import Name
+from regraft.live.changed_definitions import Name
 from regraft.scanning import CompiledRule
 
 Rules = frozenset[str]

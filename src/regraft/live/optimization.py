@@ -13,10 +13,11 @@ import torch
 
 from regraft.configuration import Settings as Project
 from regraft.configuration.settings import check_time_limit
+from regraft.live.changed_definitions import Name
 from regraft.live.installation import install
 from regraft.live.model_file import Settings, model_files
 from regraft.live.outcome import Optimization, Unchanged
-from regraft.live.rewritten_classes import Name, restore
+from regraft.live.rewritten_classes import restore
 from regraft.live.stored_model import Example, as_calls
 from regraft.report.terminal import Progress, Watch, ignore, is_terminal
 from regraft.rules import load_rules

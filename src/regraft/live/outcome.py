@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regraft.live.rewritten_classes import Name, restore
+from regraft.live.changed_definitions import Name
+from regraft.live.rewritten_classes import restore
 
 
 @dataclass(frozen=True, slots=True)

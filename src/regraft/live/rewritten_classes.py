@@ -9,24 +9,16 @@ that nothing of the instance is rewritten.
 from __future__ import annotations
 
 import ast
-import copy
-import copyreg
 import itertools
 import linecache
 import sys
 import types
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-ORIGINAL = "__regraft_original__"
-Name = tuple[str, str]  # (class, method), or ("", function)
-
-
-def original_class(cls: type) -> type:
-    """Return the class that a rewritten class stands for, and any other class itself."""
-    stood_for: type = cls.__dict__.get(ORIGINAL, cls)
-    return stood_for
+from regraft.live.changed_definitions import Name, definitions
+from regraft.live.copied_instances import copy_instance, deep_copy_instance, reduce_instance
+from regraft.live.original_classes import ORIGINAL, is_parametrized, original_class
 
 
 def restore_class(cls: type) -> type:
@@ -53,100 +45,8 @@ def rebase_class(cls: type, bases: tuple[type, ...]) -> type:
         name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")
     }
     if is_parametrized(cls) and not any(hasattr(base, "__deepcopy__") for base in bases):
-        namespace.setdefault("__deepcopy__", _deep_copy)
+        namespace.setdefault("__deepcopy__", deep_copy_instance)
     return type(cls)(cls.__name__, bases, namespace)
-
-
-def is_parametrized(cls: type) -> bool:
-    """Return whether `torch.nn.utils.parametrize` has put the class on an instance and will take it
-    off again."""
-    return cls.__module__ == "torch.nn.utils.parametrize" and len(cls.__bases__) == 1
-
-
-def definitions(tree: ast.Module) -> dict[Name, ast.AST]:
-    """Return the functions at the top level of a file and the methods of the classes there, by
-    (class, name); those that are defined twice are left out."""
-    node_by_name: dict[Name, ast.AST] = {}
-    duplicates: set[Name] = set()
-    for node in tree.body:
-        members = node.body if isinstance(node, ast.ClassDef) else [node]
-        owner = node.name if isinstance(node, ast.ClassDef) else ""
-        for member in members:
-            if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
-                name = (owner, member.name)
-                duplicates.update({name} & node_by_name.keys())
-                node_by_name[name] = member
-    return {name: node for name, node in node_by_name.items() if name not in duplicates}
-
-
-def changed_definitions(before: ast.Module, after: ast.Module) -> set[Name] | None:
-    """Return the names of the functions and methods whose code differs; None if anything but their
-    bodies and the imports differs."""
-    outlines = [ast.unparse(_without_bodies(tree)) for tree in (before, after)]
-    if outlines[0] != outlines[1]:
-        return None
-    nodes_before, nodes_after = definitions(before), definitions(after)
-    return {
-        name
-        for name, node in nodes_after.items()
-        if name in nodes_before and ast.dump(node) != ast.dump(nodes_before[name])
-    }
-
-
-def _without_bodies(tree: ast.Module) -> ast.Module:
-    """Return a copy of the file without its imports, and with `pass` as the body of each function
-    and method."""
-
-    class BodyStripper(ast.NodeTransformer):
-        def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-            """Return the function with `pass` as its body."""
-            node.body = [ast.Pass()]
-            return node
-
-        visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
-
-        def visit_Import(self, node: ast.Import) -> None:
-            """Return None, which removes the import."""
-            return None
-
-        visit_ImportFrom = visit_Import  # type: ignore[assignment]
-
-    tree = copy.deepcopy(tree)
-    statements = [
-        statement
-        for statement in tree.body
-        if not isinstance(statement, ast.Import | ast.ImportFrom)
-    ]
-    body = [
-        (
-            BodyStripper().visit(statement)
-            if isinstance(statement, ast.ClassDef | ast.FunctionDef)
-            else statement
-        )
-        for statement in statements
-    ]
-    return ast.Module(body, [])
-
-
-def definitions_reaching(tree: ast.Module, functions: Collection[str]) -> set[Name]:
-    """Return the functions and methods of the file that name one of `functions`, also through other
-    functions."""
-    names_by_definition = {
-        name: {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
-        for name, node in definitions(tree).items()
-    }
-    callers: set[Name] = set()
-    targets = set(functions)
-    while True:
-        new_callers = {
-            name
-            for name, used_names in names_by_definition.items()
-            if name not in callers and not targets.isdisjoint(used_names)
-        }
-        if not new_callers:
-            return callers
-        callers |= new_callers
-        targets |= {function for owner, function in new_callers if not owner}
 
 
 _NUMBERS = itertools.count(1)
@@ -290,82 +190,12 @@ def make_subclass(cls: type, methods: Mapping[str, Any]) -> type:
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
-        "__reduce_ex__": _reduce,
+        "__reduce_ex__": reduce_instance,
         ORIGINAL: cls,
         **methods,
     }
     if not hasattr(cls, "__copy__"):
-        namespace["__copy__"] = _shallow_copy
+        namespace["__copy__"] = copy_instance
     if not hasattr(cls, "__deepcopy__"):
-        namespace["__deepcopy__"] = _deep_copy
+        namespace["__deepcopy__"] = deep_copy_instance
     return type(cls)(cls.__name__, (cls,), namespace)
-
-
-class _Notice:
-    """A pickle's stand-in for a warning: loading the pickle calls `warnings.warn` and gives None in
-    its place."""
-
-    TEXT = (
-        "the model was pickled after regraft.optimize(model), and a pickle holds the original"
-        " classes: call regraft.optimize on the loaded model to rewrite it again"
-    )
-
-    def __reduce__(self) -> Any:
-        """Return what the pickle calls when it is loaded: `warnings.warn` with the text."""
-        return warnings.warn, (self.TEXT, UserWarning)
-
-
-_NOTICE = _Notice()  # a pickler writes one object once, for however many modules
-
-
-def _reduce(self: Any, protocol: Any) -> Any:
-    """Reduce an instance for a pickle with its original class, which loads anywhere, and a notice
-    that says so."""
-    cls = type(self)
-    rewritten = next(base for base in cls.__mro__ if ORIGINAL in vars(base))
-    stands_for: Any = original_class(rewritten)
-    if cls is not rewritten:  # the class that a library has put above the rewritten one decides
-        return stands_for.__reduce_ex__(self, protocol)
-    function, arguments, *state_parts = stands_for.__reduce_ex__(self, protocol)
-    reconstructor: Any = copyreg._reconstructor  # type: ignore[attr-defined]
-    # copyreg.__newobj__ wants the class of the instance; _reconstructor ignores its last argument
-    # for plain objects
-    if getattr(function, "__name__", "") == "__newobj__" or (
-        function is reconstructor and arguments[1] is object
-    ):
-        return (reconstructor, (stands_for, object, _NOTICE), *state_parts)
-    return (
-        function,
-        tuple(stands_for if argument is cls else argument for argument in arguments),
-        *state_parts,
-    )
-
-
-def _shallow_copy(self: Any) -> Any:
-    """Return a shallow copy of an instance, with the same rewritten class; used as `__copy__`."""
-    state = self.__getstate__() if hasattr(self, "__getstate__") else self.__dict__
-    cls: Any = type(self)
-    return _restore_state(cls.__new__(cls), self.__dict__ if state is None else state)
-
-
-def _deep_copy(self: Any, memo: dict[int, Any]) -> Any:
-    """Return a deep copy of an instance, with the same rewritten class; used as `__deepcopy__`."""
-    cls: Any = type(self)
-    copied = cls.__new__(cls)
-    memo[id(self)] = copied
-    state = (
-        self.__getstate__()
-        if hasattr(cls, "__getstate__") and not is_parametrized(cls)
-        else self.__dict__
-    )
-    return _restore_state(copied, copy.deepcopy(self.__dict__ if state is None else state, memo))
-
-
-def _restore_state(copied: Any, state: Any) -> Any:
-    """Give a new instance its state, by its `__setstate__` where there is one, and return the
-    instance."""
-    if hasattr(copied, "__setstate__"):
-        copied.__setstate__(state)
-    else:
-        copied.__dict__.update(state)
-    return copied

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from regraft.dsl.syntax import (
     SUBSCRIPT,
@@ -18,10 +17,11 @@ from regraft.dsl.syntax import (
     Var,
     Wildcard,
 )
+from regraft.matching.decorator_compiling import compile_decorator
+from regraft.matching.layer_compiling import layer_choices, layer_patterns
 from regraft.matching.node_compiler import NodeCompiler
 from regraft.matching.pattern import (
     OWN_CLASS,
-    Decorator,
     LayerPattern,
     Pattern,
     PatternNode,
@@ -32,19 +32,18 @@ from regraft.matching.pattern import (
 )
 from regraft.matching.spellings import spellings
 from regraft.structure.activations import RUN_TIME_TESTS
-from regraft.structure.optable import Parameter, bind, table
 
 
 def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
     """Return the patterns of a rule, in the order of its text: for each `forward`, each choice of
     layer types, each alternative (`alt`) and each spelling. Raise PatternProblem for a rule that
     cannot be matched."""
-    layers = tuple(_layer_patterns(rule))
+    layers = tuple(layer_patterns(rule))
     returned = _returned_input(rule)
     return tuple(
         _compile_alternative(alternative, chosen, nodes, returned)
         for transformation in rule.forward
-        for chosen in _layer_choices(layers, bound_variables(transformation))
+        for chosen in layer_choices(layers, bound_variables(transformation))
         for alternative in alternatives(transformation)
         for nodes in spellings(_compile_nodes(alternative, chosen))
     )
@@ -60,80 +59,6 @@ def _returned_input(rule: RuleSyntax) -> tuple[str, str, object] | None:
             if isinstance(source, Var) and isinstance(other, Var) and isinstance(constant, Const):
                 return source.name, other.name, constant.value
     return None
-
-
-def _layer_choices(
-    layers: Sequence[tuple[str, tuple[LayerPattern, ...]]], used: Collection[str]
-) -> Iterator[Mapping[str, LayerPattern]]:
-    """Yield each combination of the types that layers may have, as pattern by layer variable; a
-    layer that is not in `used` has only its first type."""
-    choices = [types if name in used else types[:1] for name, types in layers]
-    for types in itertools.product(*choices):
-        yield dict(zip((name for name, _ in layers), types, strict=True))
-
-
-def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, tuple[LayerPattern, ...]]]:
-    """Yield each layer variable with the patterns of the types that its layer may have, from the
-    `init` part of a rule; raise PatternProblem for an `init` that constructs layers or has other
-    nodes."""
-    for transformation in rule.init:
-        if transformation.target and not isinstance(transformation.target[0], Wildcard):
-            raise_problem(
-                "rules that construct layers are not supported: use `=> keep`", transformation.at
-            )
-        for node in transformation.source:
-            if isinstance(node, Wildcard):
-                continue
-            outputs = [output.name for output in node.outputs if isinstance(output, Var)]
-            constructors = (node.apply, *node.alternatives)
-            if len(outputs) != 1:
-                raise_problem(
-                    "a layer needs a type and one variable: torch.nn.Linear(...) -> $linear",
-                    node.at,
-                )
-            yield (
-                outputs[0],
-                tuple(
-                    _layer_pattern(constructor, len(constructors) > 1, node.at)
-                    for constructor in constructors
-                ),
-            )
-
-
-def _layer_pattern(apply: Apply, chosen: bool, at: Position | None) -> LayerPattern:
-    """Return the pattern of a layer's constructor; raise PatternProblem for what is no layer of
-    torch.nn, and for arguments that do not fit.
-
-    chosen: whether the layer may be of several types.
-    """
-    if not isinstance(apply.callee, Ref):
-        raise_problem("a layer needs a type and one variable: torch.nn.Linear(...) -> $linear", at)
-    if apply.callee.path == OWN_CLASS and not apply.args and not apply.keywords and not chosen:
-        return LayerPattern(OWN_CLASS, ())
-    layer_type = table().layer(apply.callee.path)
-    if layer_type is None:
-        raise_problem(f"{apply.callee.path} is not a layer of torch.nn", at)
-    args = _constructor_operands(apply, layer_type.init)
-    if args is None:
-        raise_problem(f"the arguments do not fit the constructor of {apply.callee.path}", at)
-    return LayerPattern(apply.callee.path, tuple(args.items()), chosen)
-
-
-def _constructor_operands(
-    apply: Apply, parameters: tuple[Parameter, ...]
-) -> Mapping[str, Operand] | None:
-    """Return the operands of a constructor by parameter name; None where they do not fit.
-
-    A pattern may leave required arguments out.
-    """
-    keywords = dict(apply.keywords)
-    binding = bind((parameters,), apply.args, keywords)
-    if binding is not None:
-        return binding[0]
-    names = [parameter.name for parameter in parameters]
-    args = {**dict(zip(names, apply.args, strict=False)), **keywords}
-    fits = args.keys() <= set(names) and len(apply.args) <= len(names)
-    return args if fits else None
 
 
 def _compile_alternative(
@@ -155,7 +80,7 @@ def _compile_alternative(
     _check_passed_whole(nodes, passed_whole, transformation.at)
     required_nodes = (node for node in nodes if node.is_required and node.layer not in passed_whole)
     ops = frozenset(node.op for node in required_nodes) - {"call", *RUN_TIME_TESTS}
-    decorator = _decorator(transformation)
+    decorator = compile_decorator(transformation)
     return Pattern(
         nodes,
         producers,
@@ -210,71 +135,6 @@ def _passed_operands(call: Apply) -> Iterator[Operand]:
             yield operand
             if isinstance(operand, Apply):
                 yield from _passed_operands(operand)
-
-
-def _decorator(transformation: Transformation) -> Decorator | None:
-    """Return the decorator of a target, or None for a kernel call; raise PatternProblem where it,
-    its arguments or the definition's parameters have another form. The target is `@mark("name")($x,
-    flag=1)`, and `@mark(_)` for the classes that call the marked definition."""
-    decorator_node, *caller_nodes = (
-        node for node in transformation.target if isinstance(node, Node)
-    )
-    if not decorator_node.layer:
-        return None
-    at = decorator_node.at
-    path, call = _decorator_call(decorator_node.apply, at)
-    arguments = tuple(argument for argument in call.args if isinstance(argument, Const))
-    parameters = _decorator_parameters(decorator_node.apply)
-    if len(arguments) < len(call.args) or parameters is None:
-        raise_problem(
-            "a decorator takes constants; the definition's parameters are variables, or have"
-            " constants",
-            at,
-        )
-    return Decorator(path, arguments, parameters, _caller_decorator(caller_nodes, at))
-
-
-def _decorator_call(apply: Apply, at: Position | None) -> tuple[str, Apply]:
-    """Return the qualified name of a decorator `@name(...)($x)`, and the call `name(...)`; raise
-    PatternProblem for another form."""
-    call = apply.callee
-    if isinstance(call, Apply) and isinstance(call.callee, Ref) and not call.keywords:
-        return call.callee.path, call
-    raise_problem(
-        "a decorator is called, and then with the definition's parameters: @name(...)($x)", at
-    )
-
-
-def _decorator_parameters(apply: Apply) -> tuple[tuple[str, Const | None], ...] | None:
-    """Return the parameters of the marked definition as (name, default), the default None where
-    there is none; return None where a parameter is no variable or a default no constant."""
-    parameters: list[tuple[str, Const | None]] = []
-    for variable in apply.args:
-        if not isinstance(variable, Var):
-            return None
-        parameters.append((variable.name, None))
-    for name, default in apply.keywords:
-        if not isinstance(default, Const):
-            return None
-        parameters.append((name, default))
-    return tuple(parameters)
-
-
-def _caller_decorator(nodes: Sequence[Node], at: Position | None) -> str:
-    """Return the qualified name of the decorator of the classes that call the marked definition; ""
-    where there is none. Raise PatternProblem for another form than `@name(_)`."""
-    paths = []
-    for node in nodes:
-        if (
-            not isinstance(node.apply.callee, Ref)
-            or not node.layer
-            or node.apply.args != (Wildcard(),)
-        ):
-            raise_problem(
-                "the decorator of classes that call the definition is given that: @name(_)", at
-            )
-        paths.append(node.apply.callee.path)
-    return "".join(paths)
 
 
 def _kernel_target(

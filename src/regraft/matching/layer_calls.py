@@ -9,7 +9,7 @@ from regraft.matching.arguments import describe_node, is_same_value
 from regraft.matching.constants import is_certainly
 from regraft.matching.pattern import OWN_CLASS, LayerPattern, Pattern, PatternNode
 from regraft.structure.activations import may_compute
-from regraft.structure.layers import computed_op
+from regraft.structure.called_layers import computed_op
 from regraft.structure.model import Layer, Node, Value
 from regraft.structure.optable import table
 

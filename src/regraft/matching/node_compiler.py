@@ -21,7 +21,7 @@ from regraft.dsl.syntax import (
     Var,
 )
 from regraft.matching.pattern import LayerPattern, PatternNode, raise_problem
-from regraft.structure.layers import bind_inputs, layer_inputs
+from regraft.structure.called_layers import bind_inputs, layer_inputs
 from regraft.structure.operations import CASTS
 from regraft.structure.optable import OPERATORS, POWERS, ROOTS, bind, table
 

@@ -4,15 +4,12 @@ before the loop, and its result with the state of each step."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
 from dataclasses import replace
 
 from regraft.matching.loop_values import time_before_loop, tuple_elements
-from regraft.matching.uses import METADATA, is_branching
+from regraft.matching.uses import is_branching
 from regraft.rewriting.hoisted_rewriting import HoistedRewriter
-from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps_value
 from regraft.rewriting.kernel_call_source import Renderer, Withheld
-from regraft.rewriting.memory import SHARING_OPS, written_values
 from regraft.rewriting.pair_states import (
     changes_other_memory,
     goes_through_all,
@@ -21,42 +18,21 @@ from regraft.rewriting.pair_states import (
     second_element_readers,
 )
 from regraft.rewriting.single_output import Patch
+from regraft.rewriting.state_uses import (
+    WAITING,
+    contains_name,
+    makes_tensor,
+    may_share,
+    writes_into,
+)
 from regraft.rewriting.superfluous_statements import target_name, unpacks_into_names
 from regraft.source.text import Span
-from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
 
-_TRANSPOSED = frozenset({"H", "T", "mH", "mT"})
-# Operations whose result is the tensor itself where its dtype or device already fits.
-_CONVERSIONS = frozenset(
-    {"as_subclass", "bfloat16", "bool", "byte", "cdouble", "cfloat", "chalf", "char", "cpu", "cuda"}
-    | {"double", "float", "half", "int", "ipu", "long", "mtia", "pin_memory", "short", "to_dense"}
-    | {"to_mkldnn", "to_sparse", "to_sparse_coo", "xpu"}
-)
-# Operations whose result is a view, besides those of SHARING_OPS.
-_VIEWS = frozenset(
-    {"diagonal", "dsplit", "hsplit", "split_with_sizes", "tensor_split", "unfold", "vsplit"}
-    | {"unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "slice_inverse"}
-)
-# Methods of tensors that compute no tensor from their elements.
-_OBSERVING = frozenset(
-    {"const_data_ptr", "module_load", "record_stream", "register_hook", "reinforce", "resize"}
-    | {"register_post_accumulate_grad_hook", "resize_as", "retain_grad"}
-)
-# Names by which a loop waits until another thread, stream or process has written into a tensor.
-_WAITING = frozenset(
-    {"barrier", "irecv", "join", "recv", "synchronize", "wait", "wait_event", "wait_stream"}
-)
-_READING = frozenset({"py.binary", "py.compare", "py.setitem", "py.test", "py.unary", "py.use"})
-_COPYING = frozenset({"list", "reversed", "tuple"})
 # Names by which memory is shared with tensors.
 _MEMORY = frozenset(
     {"__array__", "array", "as_tensor", "asarray", "data_ptr", "from_dlpack", "from_numpy"}
     | {"frombuffer", "numpy", "set_", "storage", "to_dlpack", "untyped_storage"}
-)
-# Modules whose functions compute tensors from tensors.
-_MODULES = frozenset(
-    {"einops", "torch", "torch.fft", "torch.linalg", "torch.nn.functional", "torch.special"}
 )
 _NAMESPACES = frozenset({"eval", "exec", "locals", "vars"})
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -177,7 +153,7 @@ class RecurrenceRewriter(HoistedRewriter):
         names = self._names_of_states()
         for node in ast.walk(self.match.body.node):
             message = node.msg if isinstance(node, ast.Assert) else None
-            if message is not None and _contains_name(message, names):
+            if message is not None and contains_name(message, names):
                 raise Withheld("a message of an assertion reads the state", message.lineno)
 
     def _reads_all_slices(self, loop: ast.stmt, step: Node) -> bool:
@@ -197,7 +173,7 @@ class RecurrenceRewriter(HoistedRewriter):
         `eval`, `locals` or the like, which may read the state by its name."""
         super()._check_modes(loop)
         for node in ast.walk(loop):
-            if isinstance(node, ast.Attribute) and node.attr in _WAITING:
+            if isinstance(node, ast.Attribute) and node.attr in WAITING:
                 raise Withheld("the loop waits for what may write into its tensors", node.lineno)
             if isinstance(node, ast.Name) and node.id in _NAMESPACES:
                 raise Withheld(f"{node.id} may read the state by its name", node.lineno)
@@ -218,16 +194,16 @@ class RecurrenceRewriter(HoistedRewriter):
             for use in value.uses:
                 if use in self.matched or not start < use.time <= end:
                     continue
-                if _may_share(use):
+                if may_share(use):
                     aliases.append(use.output)
-                elif not _makes_tensor(use, value):
+                elif not makes_tensor(use, value):
                     raise self._withholding(
                         "the state may be stored, or its gradient looked at", use
                     )
             pending += [alias for alias in dict.fromkeys(aliases) if alias not in visited]
             visited.update(aliases)
         for writer in self.match.body.writers:
-            if start < writer.time <= end and _writes_into(writer, visited):
+            if start < writer.time <= end and writes_into(writer, visited):
                 raise self._withholding("the state is changed in place", writer)
 
     def _carried_values(self) -> tuple[Value, ...]:
@@ -262,11 +238,11 @@ class RecurrenceRewriter(HoistedRewriter):
             for use in pending.pop().uses:
                 if not start < use.time <= end or use.output in visited:
                     continue
-                if use.op == "call" and not _may_share(use):
+                if use.op == "call" and not may_share(use):
                     raise self._withholding("a call in the loop may change the tensor", use)
                 if use.op == "detach":
                     raise self._withholding("the memory of the tensor is used in the loop", use)
-                if _may_share(use):
+                if may_share(use):
                     visited.add(use.output)
                     pending.append(use.output)
 
@@ -285,106 +261,6 @@ class RecurrenceRewriter(HoistedRewriter):
         for node in ast.walk(self.match.body.node):
             if node is self.match.body.node or not isinstance(node, (*_NESTED, ast.Match)):
                 continue
-            if _contains_name(node, names):
+            if contains_name(node, names):
                 reader = "match statement" if isinstance(node, ast.Match) else "function"
                 raise Withheld(f"a {reader} inside this one reads the state", node.lineno)
-
-
-def _contains_name(tree: ast.AST, names: Collection[str]) -> bool:
-    """Return whether one of the names is read or bound in a part of a syntax tree."""
-    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(tree))
-
-
-def _may_share(use: Node) -> bool:
-    """Return whether the result of a node may share memory with its argument, as a view does, or
-    hold it, as a tuple does. True for calls of functions of PyTorch and einops."""
-    if use.op == "call":
-        module, _, name = use.spelling.rpartition(".")
-        is_pure = not name.startswith("_") and not name.endswith("_") and name != "save"
-        return module in _MODULES and is_pure
-    if use.op == "py.attr":
-        return use.spelling in _TRANSPOSED
-    if use.op == "py.unary":
-        return isinstance(use.expr, ast.UnaryOp) and isinstance(use.expr.op, ast.UAdd)
-    return use.op in ("py.dict", "py.tuple") or use.op in SHARING_OPS | _CONVERSIONS | _VIEWS
-
-
-def _makes_tensor(use: Node, value: Value) -> bool:
-    """Return whether a node only reads a value, computes a new tensor from it, copies it into a
-    tensor or appends it to a list that becomes a tensor."""
-    if use.op == "py.attr":
-        return use.spelling in METADATA
-    if use.op == "call":
-        attribute = use.args["callee"].attribute() if "callee" in use.args else None
-        is_append = attribute is not None and attribute[1] in ("append", "insert")
-        return is_append and attribute is not None and _becomes_tensor(attribute[0])
-    if use.op.startswith("py."):
-        return use.op in _READING and not keeps_value(use, value) and not _is_stored(use, value)
-    return use.op not in _OBSERVING
-
-
-def _writes_into(writer: Node, values: Collection[Value]) -> bool:
-    """Return whether a node writes into one of several values, or into a view of one."""
-    return writes(writer) and any(value in values for value in written_values(writer))
-
-
-def _is_stored(use: Node, value: Value) -> bool:
-    """Return whether a node may store a value in a list or dictionary by `base[index] = ...`: as
-    the index, or as the value unless `base` is a tensor or the index has a slice, which only
-    tensors take."""
-    if use.op != "py.setitem":
-        return False
-    if use.args.get("value") is not value:
-        return use.args.get("index") is value
-    if use.args["base"].kind == "tensor" or is_made_by_torch(use.args["base"]):
-        return False
-    index = use.args["index"].node
-    parts = index.args.values() if index is not None else ()
-    return not any(_is_slice(part) for part in parts)
-
-
-def _is_slice(value: Value) -> bool:
-    """Return whether a value is a slice or an ellipsis."""
-    is_ellipsis = value.origin == "const" and value.const is Ellipsis
-    return is_ellipsis or (value.node is not None and value.node.op == "py.slice")
-
-
-def _becomes_tensor(value: Value) -> bool:
-    """Return whether a value is a list that this function makes, and of which nothing is used but
-    the tensor of all its elements."""
-    visited, pending = {value}, [value]
-    while pending:
-        current = pending.pop()
-        is_list = current.node is not None and isinstance(current.node.expr, ast.List)
-        if not current.options and not is_list and current.node is not None:
-            is_list = _copies_list(current.node)
-        if not current.options and not is_list:
-            return False
-        following = [option for _, option in current.options] + current.joins
-        for use in current.uses:
-            if _copies_list(use):
-                following.append(use.output)
-            elif not _reads_list(use):
-                return False
-        pending += [other for other in following if other not in visited]
-        visited.update(following)
-    return True
-
-
-def _copies_list(use: Node) -> bool:
-    """Return whether a node makes a list of elements of its argument: a slice, or a call of `list`,
-    `tuple` or `reversed`."""
-    if use.op == "py.item":
-        index = use.args.get("index")
-        return index is not None and index.node is not None and index.node.op == "py.slice"
-    return use.op == "py.call" and use.spelling in _COPYING
-
-
-def _reads_list(use: Node) -> bool:
-    """Return whether a node uses a list without passing its elements on one by one: it joins them
-    into a tensor, appends, inserts, reverses, counts or tests."""
-    if use.op == "py.attr":
-        return use.spelling in ("append", "insert", "reverse")
-    if use.op == "py.call":
-        return use.spelling == "len"
-    return use.op in ("cat", "py.test", "py.use", "stack")

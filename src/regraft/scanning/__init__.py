@@ -1,12 +1,6 @@
 """Scanning: from files to findings, and from findings to a rewritten file."""
 
-from regraft.scanning.check import (
-    check_file,
-    check_source,
-    check_text,
-    collected_between,
-    failed,
-)
+from regraft.scanning.check import check_file, check_source, check_text, collected_between, failed
 from regraft.scanning.files import FileSearch, is_secondary
 from regraft.scanning.findings import FileReport, Finding, Miss
 from regraft.scanning.fixpoint import RuleDefect, apply_patches, choose, rewrite_file

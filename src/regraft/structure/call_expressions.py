@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from regraft.source.names import dotted
-from regraft.structure import calls, containers, layers, operations
+from regraft.structure import called_layers, calls, containers, layers, operations
 from regraft.structure.calls import Arguments, glue
 from regraft.structure.frame import Frame
 from regraft.structure.last_dimension import SIZE_PARAMETERS
@@ -29,7 +29,7 @@ def lower_call(frame: Frame, expr: ast.expr) -> Value:
     if callee.layers:
         if arguments is None:
             return _starred_call(frame, expr, callee)
-        return layers.layer_call(frame, callee, arguments, expr)
+        return called_layers.layer_call(frame, callee, arguments, expr)
     if arguments is None:
         value = _starred_call(frame, expr, callee)
     elif callee.origin == "global":

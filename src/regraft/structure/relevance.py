@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from regraft.structure.activations import ACTIVATION_TABLES, ACTIVATIONS, LIBRARY_OPS
+from regraft.structure.called_layers import computed_op
 from regraft.structure.containers import COUNTING_FUNCTIONS, NUMBERED_STEP
 from regraft.structure.function_words import Calls, find_calls, read_words
 from regraft.structure.last_dimension import SPELLINGS
-from regraft.structure.layers import computed_op
 from regraft.structure.model import Layer
 from regraft.structure.module import Module
 from regraft.structure.norms import is_rms_norm

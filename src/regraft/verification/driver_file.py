@@ -12,10 +12,11 @@ from typing import Any
 
 import jinja2
 
+from regraft.verification.child_job import check_torch, read_result
 from regraft.verification.child_process import run_child
 from regraft.verification.containment import Containment
 from regraft.verification.containment_hints import with_hint
-from regraft.verification.parent_process import MEMORY_LIMIT, check_torch, read_result
+from regraft.verification.parent_process import MEMORY_LIMIT
 from regraft.verification.readable_files import readable_paths
 from regraft.verification.types import VerifyError
 
