@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from regraft.source.names import dotted, statements, walk
+from regraft.source.names import dotted
+from regraft.source.syntax_walk import statements, walk
 from regraft.structure.scope import Function, Scope
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -6,7 +6,7 @@ import ast
 import unicodedata
 from dataclasses import dataclass
 
-from regraft.source.names import defaults, walk
+from regraft.source.syntax_walk import defaults, walk
 from regraft.source.text import SourceFile
 from regraft.structure.scope import Function
 

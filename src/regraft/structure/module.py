@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from regraft.source.names import Names, module_names, package_of, statements
+from regraft.source.names import Names, module_names, package_of
 from regraft.source.replacements import AttributeStores, attribute_stores
+from regraft.source.syntax_walk import statements
 from regraft.source.text import SourceFile
 from regraft.structure.bound_names import class_variables, local_names, stored_names
 from regraft.structure.class_layers import ClassLayers

@@ -5,34 +5,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from regraft.dsl import print_node
-from regraft.dsl.syntax import (
-    And,
-    Apply,
-    Attr,
-    Condition,
-    Const,
-    Group,
-    Item,
-    Not,
-    Operand,
-    Or,
-    Ref,
-    Test,
-    Wildcard,
-)
+from regraft.dsl.syntax import And, Apply, Condition, Const, Item, Not, Operand, Or, Ref, Test
 from regraft.dsl.syntax import Node as SyntaxNode
 from regraft.structure import guards
 from regraft.structure.guards import Atom, Guard
-from regraft.structure.model import MISSING, Body, Layer, Node, Structure, Value
+from regraft.structure.model import Body, Layer, Node, Structure, Value
+from regraft.structure.operand_names import DOTTED, Namer, names_of, phis, shown_nodes
 from regraft.structure.optable import OPERATORS
 
 MAX_PATH_ATOMS = 12
 _SYMBOLS = {op: symbol for symbol, op in OPERATORS.items()}
 _COMPARED = re.compile(r"([\w.]+) (<|<=|>|>=) -?[\w.]+")
-_DOTTED = re.compile(r"[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +44,7 @@ def layer_nodes(structure: Structure, body: Body | None = None) -> tuple[SyntaxN
 
 def _layer_node(layer: Layer) -> SyntaxNode:
     """Return the construction of a layer as a node of the DSL."""
-    namer = _Namer({})
+    namer = Namer({})
     if layer.choice:
         callee: Operand = Item(Ref(layer.type), namer.operand(layer.args["key"]))
         return SyntaxNode(Apply(callee), (Ref(layer.path),), True, _condition(layer.guard))
@@ -74,8 +60,8 @@ def _layer_node(layer: Layer) -> SyntaxNode:
 def body_nodes(body: Body) -> tuple[SyntaxNode, ...]:
     """Return the nodes of a function in order, each with its guard; φ values appear as `phi(...)`
     nodes."""
-    shown = _shown(body)
-    namer = _Namer(_names(body, shown), {})
+    shown = shown_nodes(body)
+    namer = Namer(names_of(body, shown), {})
     nodes = []
     for node in shown:
         for phi in _new_phis(node, namer):
@@ -87,16 +73,16 @@ def body_nodes(body: Body) -> tuple[SyntaxNode, ...]:
 def paths(body: Body) -> tuple[PathStructure, ...] | None:
     """Return the different node sequences of all feasible paths; None when there are too many
     atoms."""
-    shown = _shown(body)
+    shown = shown_nodes(body)
     path_guards: list[Guard] = [node.guard for node in shown]
-    path_guards += [guard for node in shown for phi in _phis(node) for guard, _ in phi.options]
+    path_guards += [guard for node in shown for phi in phis(node) for guard, _ in phi.options]
     assignments = guards.assignments(path_guards, MAX_PATH_ATOMS)
     if assignments is None:
         return None
     path_by_text: dict[tuple[str, ...], PathStructure] = {}
     for assignment in assignments:
         active = [node for node in shown if guards.evaluate(node.guard, assignment)]
-        namer = _Namer(_names(body, active), assignment)
+        namer = Namer(names_of(body, active), assignment)
         nodes = tuple(_node(node, namer, None) for node in active)
         text = tuple(print_node(node) for node in nodes)
         path_by_text.setdefault(text, PathStructure(_describe(assignment), nodes))
@@ -111,38 +97,7 @@ def _describe(assignment: Mapping[Atom, bool]) -> str:
     )
 
 
-def _shown(body: Body) -> list[Node]:
-    """Return the nodes to show: tensor operations, calls of layers and of methods of `self`, but no
-    glue."""
-    return [node for node in body.nodes if _is_shown(node)]
-
-
-def _is_shown(node: Node) -> bool:
-    if node.op.startswith("py.") or node.possible:
-        return False
-    if node.op == "call":
-        return node.layer is not None or node.spelling.startswith("self.")
-    return node.output.kind in ("tensor", "unknown")
-
-
-def _phis(node: Node) -> Iterator[Value]:
-    """Yield the φ values that a node depends on, directly or through other φ values and hidden
-    glue."""
-    visited: set[Value] = set()
-    pending = list(node.args.values())
-    while pending:
-        value = pending.pop()
-        if value in visited:
-            continue
-        visited.add(value)
-        if value.origin == "phi":
-            yield value
-            pending += [option for _, option in value.options]
-        elif value.node is not None and not _is_shown(value.node):
-            pending += value.node.args.values()
-
-
-def _new_phis(node: Node, namer: _Namer) -> Iterator[SyntaxNode]:
+def _new_phis(node: Node, namer: Namer) -> Iterator[SyntaxNode]:
     """Yield a `phi(...)` node for each argument of a node that is a φ value not shown before."""
     for value in node.args.values():
         if value.origin == "phi" and value not in namer.joined and value.options:
@@ -151,92 +106,7 @@ def _new_phis(node: Node, namer: _Namer) -> Iterator[SyntaxNode]:
             yield SyntaxNode(Apply(Ref("phi"), args), (namer.operand(value),))
 
 
-def _names(body: Body, shown: Sequence[Node]) -> dict[Value, str]:
-    """Return the SSA names of values: the source's name, numbered from the second value on, else
-    `t1`, `t2`, ..."""
-    counts: dict[str, int] = {}
-    names: dict[Value, str] = {}
-    events = sorted(
-        (event.time, name, event.value) for name, log in body.log.items() for event in log
-    )
-    for _, name, value in events:
-        if value not in names and value.const is MISSING and "." not in name and name != "_":
-            counts[name] = counts.get(name, 0) + 1
-            names[value] = name if counts[name] == 1 else f"{name}.{counts[name]}"
-    number = 0
-    for node in shown:
-        if node.output not in names:
-            number += 1
-            names[node.output] = f"t{number}"
-    return names
-
-
-@dataclass(slots=True)
-class _Namer:
-    """A mapping of values to operands; on a path (`assignment` not empty) a φ value is the option
-    of that path."""
-
-    names: Mapping[Value, str]
-    assignment: Mapping[Atom, bool] = field(default_factory=dict)
-    joined: set[Value] = field(default_factory=set)
-
-    def operand(self, value: Value) -> Operand:
-        """Return the operand for a value; a wildcard when the notation has none."""
-        value = self._select_option(value)
-        if value in self.names:
-            return Ref(self.names[value])
-        if value.const is MISSING or value.origin == "path":
-            return self._unnamed_operand(value)
-        return (
-            Const(value.const)
-            if isinstance(value.const, int | float | str | bool | None)
-            else Wildcard()
-        )
-
-    def _select_option(self, value: Value) -> Value:
-        """Return the option of a φ value on this path; a loop-carried φ stays itself, as does any
-        other value."""
-        visited: set[Value] = set()
-        while value.origin == "phi" and self.assignment:
-            if value in visited:
-                return value
-            visited.add(value)
-            options = [
-                option
-                for guard, option in value.options
-                if guards.evaluate(guard, dict(self.assignment))
-            ]
-            if not options:
-                return value
-            value = options[0]
-        return value
-
-    def _unnamed_operand(self, value: Value) -> Operand:
-        """Return the operand for a value without an SSA name: a path, an attribute, a tuple, an
-        item or a wildcard."""
-        if value.origin in ("path", "global", "param") and _DOTTED.fullmatch(value.name):
-            return Ref(value.name)
-        node = value.node
-        if node is None:
-            return Wildcard()
-        if node.op == "py.attr":
-            return self._attribute_operand(node)
-        if node.op == "py.tuple" and value.items is not None:
-            return Group(tuple(self.operand(element) for element in value.items))
-        if node.op == "py.item" and "index" in node.args:
-            base, index = self.operand(node.args["base"]), self.operand(node.args["index"])
-            return base if isinstance(base, Wildcard) else Item(base, index)
-        return Wildcard()
-
-    def _attribute_operand(self, node: Node) -> Operand:
-        """Return the operand for an attribute, as in the source for a parameter or an import."""
-        base = self.operand(node.args["base"])
-        if isinstance(base, Ref) and base.path == node.args["base"].name:
-            return Ref(f"{base.path}.{node.spelling}")
-        return base if isinstance(base, Wildcard) else Attr(base, node.spelling)
-
-
-def _node(node: Node, namer: _Namer, guard: Condition | None) -> SyntaxNode:
+def _node(node: Node, namer: Namer, guard: Condition | None) -> SyntaxNode:
     """Return a node of the structure as a node of the DSL."""
     outputs = _outputs(node, namer)
     if node.layer is not None:
@@ -248,7 +118,7 @@ def _node(node: Node, namer: _Namer, guard: Condition | None) -> SyntaxNode:
     return SyntaxNode(apply, outputs, guard=guard)
 
 
-def _layer_apply(node: Node, module: Value, namer: _Namer) -> Apply:
+def _layer_apply(node: Node, module: Value, namer: Namer) -> Apply:
     """Return the call of a module, under its type where that is certain."""
     inputs = [node.args["input"]] if "input" in node.args else list(node.args.values())
     callee = _layer_callee(module)
@@ -263,18 +133,18 @@ def _layer_callee(module: Value) -> Operand:
         return Ref(module.name or "module")
     layer = module.layers[0]
     if layer.choice:
-        return Item(Ref(layer.type), _Namer({}).operand(layer.args["key"]))
+        return Item(Ref(layer.type), Namer({}).operand(layer.args["key"]))
     return Ref(layer.type)
 
 
-def _operator_apply(node: Node, namer: _Namer) -> Apply:
+def _operator_apply(node: Node, namer: Namer) -> Apply:
     """Return an operator with its operands."""
     names = [name for name in ("input", "other", "exponent") if name in node.args]
     operands = tuple(namer.operand(node.args[name]) for name in names)
     return Apply(_SYMBOLS[node.op], operands)
 
 
-def _function_apply(node: Node, namer: _Namer) -> Apply:
+def _function_apply(node: Node, namer: Namer) -> Apply:
     """Return the call of a function; arguments that the source leaves out are left out."""
     positional: list[Operand] = []
     named: list[tuple[str, Operand]] = []
@@ -287,7 +157,7 @@ def _function_apply(node: Node, namer: _Namer) -> Apply:
     return Apply(Ref(node.spelling or node.op), tuple(positional), tuple(named))
 
 
-def _outputs(node: Node, namer: _Namer) -> tuple[Operand, ...]:
+def _outputs(node: Node, namer: Namer) -> tuple[Operand, ...]:
     """Return the output of a node, or the operands that it is unpacked into."""
     elements = node.output.items
     if (
@@ -341,5 +211,5 @@ def _test(atom: Atom) -> Condition:
         if comparison is not None:
             text, operator, argument = comparison[1], comparison[2], Const(atom.argument)
     # anything but a plain name is quoted: it is text of the source that is not analysed
-    left: Operand = Ref(text) if _DOTTED.fullmatch(text) else Const(text)
+    left: Operand = Ref(text) if DOTTED.fullmatch(text) else Const(text)
     return Test(left, operator, argument)

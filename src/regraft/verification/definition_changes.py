@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,14 @@ from regraft.verification.bound_and_read_names import (
     FRAGMENT,
     mentioned_names,
     plainly_assigned_names,
+)
+from regraft.verification.branch_changes import (
+    Arm,
+    Fallthrough,
+    fallthrough_spans,
+    if_dumps,
+    new_fallthroughs,
+    touched_arms,
 )
 from regraft.verification.class_syntax import edited_methods
 from regraft.verification.frame_obstacles import frame_obstacle
@@ -20,14 +28,13 @@ from regraft.verification.module_level import (
     differences,
     encoding_obstacle,
     module_entries,
-    obstacles,
 )
+from regraft.verification.module_obstacles import obstacles
 from regraft.verification.related_definitions import Family, Relative
 from regraft.verification.statement_lines import (
     Span,
     changed_lines,
     executable_lines,
-    header_span,
     lines_of,
     statement_spans,
     text_lines,
@@ -36,26 +43,7 @@ from regraft.verification.top_level_definitions import DefinitionBlock, definiti
 from regraft.verification.types import MODULE
 
 READER = "reads what the module level sets"
-
 _SHOWN = 3  # obstacles that one reason lists
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """One side of a conditional expression; columns count bytes, as in `ast`."""
-
-    line: int
-    column: int
-    end_line: int
-    end_column: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fallthrough:
-    """An `if` without `else`: besides its body, the case "condition false" has to run."""
-
-    header: Span
-    body: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +77,11 @@ class Change:
             tuple(Arm(**arm) for arm in entry["arms"]),
             tuple(
                 Fallthrough((h[0], h[1]), (b[0], b[1]))
-                for h, b in _fallthrough_spans(entry["fallthroughs"])
+                for h, b in fallthrough_spans(entry["fallthroughs"])
             ),
             tuple(Relative.from_json(relative) for relative in entry["relatives"]),
             entry["obstacle"],
         )
-
-
-def _fallthrough_spans(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Any, Any]]:
-    """Yield the header and the body of each of the fallthroughs `entries`, which are as the JSON
-    has them."""
-    return ((entry["header"], entry["body"]) for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,71 +162,11 @@ def _definition_change(
         "class" if isinstance(block.node, ast.ClassDef) else "function",
         lines,
         statements,
-        _touched_arms(block.node, statements),
-        _new_fallthroughs(block.node, _if_dumps(old_block), statements, runnable),
+        touched_arms(block.node, statements),
+        new_fallthroughs(block.node, if_dumps(old_block), statements, runnable),
         relatives,
         obstacle,
     )
-
-
-def _if_dumps(block: DefinitionBlock | None) -> frozenset[str]:
-    """Return the `ast.dump` of every `if` statement of a definition, at any depth; empty for
-    None."""
-    nodes = ast.walk(block.node) if block is not None else ()
-    return frozenset(ast.dump(node) for node in nodes if isinstance(node, ast.If))
-
-
-def _touched_arms(root: ast.AST, statements: tuple[Span, ...]) -> tuple[Arm, ...]:
-    """Return both sides of each conditional expression (`a if b else c`) that begins inside of one
-    of the statements."""
-    touched = (
-        node
-        for node in ast.walk(root)
-        if isinstance(node, ast.IfExp) and _is_touched(node, statements)
-    )
-    return tuple(_arm(branch) for node in touched for branch in (node.body, node.orelse))
-
-
-def _is_touched(node: ast.expr, statements: tuple[Span, ...]) -> bool:
-    """Return whether an expression begins inside of one of the statements."""
-    return any(start <= node.lineno <= end for start, end in statements)
-
-
-def _arm(node: ast.expr) -> Arm:
-    """Return the lines and columns of one side of a conditional expression."""
-    return Arm(
-        node.lineno,
-        node.col_offset,
-        node.end_lineno or node.lineno,
-        node.end_col_offset or node.col_offset,
-    )
-
-
-def _new_fallthroughs(
-    root: ast.AST, old_ifs: frozenset[str], statements: tuple[Span, ...], runnable: frozenset[int]
-) -> tuple[Fallthrough, ...]:
-    """Return each new `if` without `else` among the statements that the interpreter can run.
-
-    An `if` of the original (its dump is in `old_ifs`) that only moved, such as into the other
-    branch of a new condition, has to run with all its lines; its false case need not run, because
-    the original has it, too.
-    """
-    ifs_without_else = (
-        node for node in ast.walk(root) if isinstance(node, ast.If) and not node.orelse
-    )
-    fallthroughs = (
-        _fallthrough(node) for node in ifs_without_else if ast.dump(node) not in old_ifs
-    )
-    return tuple(
-        fallthrough
-        for fallthrough in fallthroughs
-        if fallthrough.header in statements and fallthrough.header[0] in runnable
-    )
-
-
-def _fallthrough(node: ast.If) -> Fallthrough:
-    """Return header and body of an `if` without `else`."""
-    return Fallthrough(header_span(node), (node.body[0].lineno, node.end_lineno or node.lineno))
 
 
 def _module_change(original: bytes, changed: bytes, runnable: frozenset[int]) -> Change | None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from regraft.verification.definition_changes import Arm, Change
+from regraft.verification.branch_changes import Arm
+from regraft.verification.definition_changes import Change
 from regraft.verification.triton_interpreter import interprets_kernels
 
 _EXIT = -1

@@ -20,10 +20,7 @@ from regraft.splitting.emitting.single.graph_values import (
     describe_value,
     number_kind,
 )
-from regraft.splitting.emitting.single.path_types import (
-    Inexpressible,
-    name_of,
-)
+from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
 
 SYMBOLS: dict[type[ast.operator | ast.cmpop], str] = {
     ast.Add: "+",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from regraft.splitting.emitting.single import number_arithmetic
+from regraft.splitting.emitting.single.aliases import check_aliases, find_aliases
 from regraft.splitting.emitting.single.block_exits import (
     EXIT_CODE,
     EXIT_CODES,
@@ -36,10 +37,8 @@ from regraft.splitting.emitting.single.iteration import element_of_iteration, pr
 from regraft.splitting.emitting.single.liveness import Needs, exit_ways, live_at_head
 from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
-    check_aliases,
     express,
     fill_template,
-    find_aliases,
     name_of,
     unify,
 )

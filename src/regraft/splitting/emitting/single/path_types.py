@@ -12,18 +12,15 @@ from typing import TypeVar
 
 from regraft.splitting.emitting.single.graph import Graph, dtype_of, element_type
 from regraft.splitting.emitting.single.graph_values import (
-    MUTABLE,
     UNDEFINED,
     Const,
     Items,
-    Names,
     NestedList,
     Number,
     Sequence,
     Tensor,
     Value,
     bound,
-    count_occurrences,
     describe_value,
     leaves,
     number_kind,
@@ -259,64 +256,6 @@ def fill_template(template: Value, names: list[str]) -> Value:
     if isinstance(template, (Number, Tensor, Sequence, NestedList)) and not template.name:
         return replace(template, name=names.pop(0))
     return template
-
-
-def find_aliases(outcomes: list[Names]) -> dict[str, str]:
-    """Return the names that hold the same list object as another name on all paths that assign
-    them, each with that other name, which is no alias itself.
-
-    outcomes: the names with their values at the end of each path.
-    """
-    first_by_alias: dict[str, str] = {}
-    keys = sorted(
-        {key for names in outcomes for key, value in names.items() if isinstance(value, MUTABLE)}
-    )
-    for key in keys:
-        for first in keys:
-            if (
-                first != key
-                and first not in first_by_alias
-                and all(is_alias(names, key, first) for names in outcomes)
-            ):
-                first_by_alias.update(
-                    {
-                        key: first,
-                        **{
-                            alias: first
-                            for alias, target in first_by_alias.items()
-                            if target == key
-                        },
-                    }
-                )
-                break
-    return first_by_alias
-
-
-def is_alias(names: Names, key: str, first: str) -> bool:
-    """Return whether the name `key` has no value, or the very object that the name `first` has."""
-    value = names.get(key, UNDEFINED)
-    return value is UNDEFINED or value is names.get(first, UNDEFINED)
-
-
-def check_aliases(names: Names, templates: Names) -> None:
-    """Raise Inexpressible for a list in `names` that changes where paths meet and that two names
-    hold: each would get its own copy.
-
-    templates: the types of the names where the paths meet; a list changes if its type has leaves
-    without a name.
-    """
-    for key, template in templates.items():
-        value = names.get(key, UNDEFINED)
-        if (
-            isinstance(value, MUTABLE)
-            and has_unnamed_leaves(template)
-            and not (isinstance(value, Items) and value.kind == "tuple")
-        ):
-            count = sum(
-                count_occurrences(names[name], value) for name in templates if name in names
-            )
-            if count > 1 and (is_list(value) or isinstance(value, NestedList)):
-                raise Inexpressible(f"a list that is held twice ({key})")
 
 
 def has_unnamed_leaves(template: Value) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from regraft.splitting.emitting.single.aliases import check_aliases, find_aliases
 from regraft.splitting.emitting.single.block_exits import (
     EXIT_CODE,
     EXIT_CODES,
@@ -31,13 +32,7 @@ from regraft.splitting.emitting.single.host_branches import (
 )
 from regraft.splitting.emitting.single.liveness import exit_ways, live_names
 from regraft.splitting.emitting.single.loop_lowering import add_loop, check_iterated
-from regraft.splitting.emitting.single.path_types import (
-    Inexpressible,
-    check_aliases,
-    fill_template,
-    find_aliases,
-    name_of,
-)
+from regraft.splitting.emitting.single.path_types import Inexpressible, fill_template, name_of
 from regraft.splitting.emitting.single.region_inlining import Regions
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step
