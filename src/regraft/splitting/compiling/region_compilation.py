@@ -26,8 +26,8 @@ from regraft.splitting.sampling.branch_exploration import RegionModule, common_s
 def compile_region(
     region: Region, module: RegionModule, artifacts: Artifacts, compiler: Compiler
 ) -> dict[str, Any]:
-    """Compile a region, write its files and return its entry in the manifest, with the types and
-    shapes of its inputs and outputs.
+    """Compile a region, write its files and return its entry in the manifest, with its place in
+    the source, and the types and shapes of its inputs and outputs.
 
     A region that the compiler cannot take is exported for torch to run; its entry has "reason".
     Raises Unsplittable for a region without samples, or that torch.export cannot take either.
@@ -40,7 +40,8 @@ def compile_region(
         entry = compiler.compile(region, module, artifacts)
     except Uncompilable as problem:
         entry = export_island(region, module, artifacts.directory, str(problem))
-    return {**entry, **signature(region, module)}
+    place = "{}:{}".format(*region.place)
+    return {**entry, "place": place, **signature(region, module)}
 
 
 def signature(region: Region, module: RegionModule) -> dict[str, Any]:

@@ -263,7 +263,7 @@ def _limit_test(step: RegionStep, region: Region) -> Branch:
     path, line = region.place
     region_limits = " and ".join(region.limits)[:_SHOWN]
     reason = (
-        f"{path}:{line}: {BEYOND_LIMITS}; Python code decides by sizes here, and this network was"
+        f"{path}:{line}: {BEYOND_LIMITS}; sizes decide what is computed here, and this network was"
         f" split for {region_limits}: split again with an example call of this size"
     )
     error = HostStep(raise_message("ValueError", reason))
