@@ -41,7 +41,9 @@ def collect_samples(
             explorer.run_for_samples(steps, names)
     for region, module in zip(explorer.regions, explorer.modules, strict=True):
         if region.samples and lacks_samples(region):
-            region.samples.extend(make_samples(region, module))
+            samples = make_samples(region, module)
+            region.samples.extend(samples)
+            region.made_up = len(samples)
 
 
 def make_samples(region: Region, module: RegionModule) -> list[Sample]:
