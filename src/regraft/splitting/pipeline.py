@@ -49,6 +49,7 @@ from regraft.splitting.loading import load_split
 from regraft.splitting.nested_arguments import check_unchanged
 from regraft.splitting.network import Network, Program, add_sizes, bind_network
 from regraft.splitting.network_cache import find_network, make_key, store_network
+from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
 from regraft.splitting.program.residual import (
     Side,
@@ -64,7 +65,7 @@ from regraft.splitting.sampling.decision_recorder import Recorder
 from regraft.splitting.sampling.dynamic_sizes import DynamicSize, guard_sizes, read_dynamic
 from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
-from regraft.splitting.specialising.state import Location
+from regraft.splitting.specialising.state import ClampedSizes, Location
 
 
 @dataclass(frozen=True)
@@ -256,12 +257,35 @@ def build(
 ) -> SplitNetwork:
     """Split a bound network and write it into a new temporary directory.
 
-    started: the value of time.monotonic() when the split began. watch: as in `split`. Raises
-    Unsplittable.
+    Sizes that bounds decide, as in `x[:3]`, are open. Where the network cannot be split so, the
+    host checks that they are those of the examples. started: the value of time.monotonic() when the
+    split began. watch: as in `split`. Raises Unsplittable.
     """
     assigned = check_calls(network.model, network.path, network.calls)
     watch("loading the exporter")
     load_lazy_modules()
+    clamps = ClampedSizes()
+    try:
+        return build_with(network, options, assigned, clamps, started, watch)
+    except Unsplittable:
+        if not clamps.count:
+            raise
+        guarded = ClampedSizes(guarded=True)
+        with contextlib.suppress(Unsplittable):
+            return build_with(network, options, assigned, guarded, started, watch)
+        raise
+
+
+def build_with(
+    network: Network,
+    options: Options,
+    assigned: list[Attribute],
+    clamps: ClampedSizes,
+    started: float,
+    watch: Watch,
+) -> SplitNetwork:
+    """Split a bound network as `build` does. assigned: the attributes of modules that calls assign.
+    clamps: whether the host checks sizes that bounds decide. Raises Unsplittable."""
     rolled: frozenset[Location] = frozenset()
     unseen: UnseenSide | None = None
     while True:
@@ -269,7 +293,9 @@ def build(
         watch("specialising")
         partial = options.emitter.partial
         try:
-            specialised = specialise(network.model, network.calls, assigned, partial, rolled)
+            specialised = specialise(
+                network.model, network.calls, assigned, partial, rolled, clamps
+            )
         except Unsplittable as problem:
             # a loop that cannot stay one: an example of the side is the remedy
             raise unseen or problem from None

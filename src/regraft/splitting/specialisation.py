@@ -18,7 +18,7 @@ from regraft.splitting.specialising.network_specialisation import (
     specialise_network,
     start_specialisation,
 )
-from regraft.splitting.specialising.state import Location, Specialisation
+from regraft.splitting.specialising.state import ClampedSizes, Location, Specialisation
 
 MAX_FOLLOWED = 8  # example calls that specialisation is tried on
 
@@ -54,15 +54,21 @@ def specialise(
     assigned: list[Attribute],
     partial: bool,
     rolled: frozenset[Location] = frozenset(),
+    clamps: ClampedSizes | None = None,
 ) -> Specialised:
     """Return the network's residual program: its steps, and what they refer to. The attributes that
     calls assign, `assigned`, are taken off the modules meanwhile.
 
     partial: whether a variable may have no value on some paths. rolled: loops over ranges, by file
-    and line, that stay loops. Raises Unsplittable.
+    and line, that stay loops. clamps: whether the host checks sizes that bounds decide, and their
+    count. Raises Unsplittable.
     """
     state, steps = run_without(
-        model, assigned, lambda attributes: follow_calls(model, calls, attributes, partial, rolled)
+        model,
+        assigned,
+        lambda attributes: follow_calls(
+            model, calls, attributes, partial, rolled, clamps or ClampedSizes()
+        ),
     )
     return Specialised(
         steps,
@@ -96,13 +102,14 @@ def follow_calls(
     scratch: set[Attribute],
     partial: bool,
     rolled: frozenset[Location],
+    clamps: ClampedSizes,
 ) -> tuple[Specialisation, list[Step]]:
     """Specialise the network on the first call; on a later one where something cannot be run on the
     earlier ones, or a loop is never entered. Returns the state and the residual program.
 
     scratch: attributes of modules that calls assign. partial: whether a variable may have no value
-    on some paths. rolled: loops that stay loops. Where no call enters all loops, the first program
-    is returned; raises Unrunnable where no call can be followed.
+    on some paths. rolled: loops that stay loops. clamps: as in `specialise`. Where no call enters
+    all loops, the first program is returned; raises Unrunnable where no call can be followed.
     """
     first_error: Unrunnable | None = None
     # a program with a loop over lists that are empty for the call
@@ -111,7 +118,7 @@ def follow_calls(
     number = 0
     while number < min(len(calls), MAX_FOLLOWED):
         state = start_specialisation(model)
-        state.mutable, state.rolled = mutable, rolled
+        state.mutable, state.rolled, state.clamps = mutable, rolled, clamps
         try:
             with record_stores(model) as state.stored_attributes:
                 steps = specialise_network(

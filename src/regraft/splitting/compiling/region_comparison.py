@@ -25,6 +25,7 @@ from regraft.splitting.compiling.size_limits import (
     DecidesByData,
     Sample,
     limits_of,
+    sizes_not_shown,
     varying_axes,
 )
 from regraft.splitting.observing.call_observation import observe
@@ -112,7 +113,8 @@ def compare_sizes(
     sized_by_data: bool,
 ) -> None:
     """Compare a compiled region with torch on samples of other sizes, and set `region.limits`,
-    conditions on the sizes for which it is right.
+    conditions on the sizes for which it is right. A size that may differ and that is the same in
+    all samples has to be that.
 
     Sizes beyond the limits at which both are equal extend them. sized_by_data: the result of
     `decides_sizes`. Raises Uncompilable where the results differ within the limits, or Python code
@@ -132,7 +134,7 @@ def compare_sizes(
         else:
             if is_compared and not is_inside:
                 limits.extend(sample)
-    region.limits = limits.conditions()
+    region.limits = [*limits.conditions(), *sizes_not_shown(region)]
 
 
 def compare_changed(

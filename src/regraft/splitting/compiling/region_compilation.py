@@ -26,8 +26,8 @@ from regraft.splitting.sampling.branch_exploration import RegionModule, common_s
 def compile_region(
     region: Region, module: RegionModule, artifacts: Artifacts, compiler: Compiler
 ) -> dict[str, Any]:
-    """Compile a region, write its files and return its entry in the manifest, with the types and
-    shapes of its inputs and outputs.
+    """Compile a region, write its files and return its entry in the manifest, with its place in
+    the source, and the types and shapes of its inputs and outputs.
 
     A region that the compiler cannot take is exported for torch to run; its entry has "reason".
     Raises Unsplittable for a region without samples, or that torch.export cannot take either.
@@ -37,10 +37,26 @@ def compile_region(
             *region.place, f"no example leads to region {region.number}: {region_text(region)}"
         )
     try:
-        entry = compiler.compile(region, module, artifacts)
+        entry = compile_samples(region, module, artifacts, compiler)
     except Uncompilable as problem:
         entry = export_island(region, module, artifacts.directory, str(problem))
-    return {**entry, **signature(region, module)}
+    place = "{}:{}".format(*region.place)
+    return {**entry, "place": place, **signature(region, module)}
+
+
+def compile_samples(
+    region: Region, module: RegionModule, artifacts: Artifacts, compiler: Compiler
+) -> dict[str, Any]:
+    """Compile a region and return its entry, as the compiler does; where it does not take the sizes
+    of samples that were made up, without these samples. Raises Uncompilable."""
+    try:
+        return compiler.compile(region, module, artifacts)
+    except Uncompilable:
+        if not region.made_up:
+            raise
+    del region.samples[-region.made_up :]
+    region.made_up = 0
+    return compiler.compile(region, module, artifacts)
 
 
 def signature(region: Region, module: RegionModule) -> dict[str, Any]:

@@ -234,6 +234,18 @@ def varying_axes(region: Region) -> dict[str, dict[int, str]]:
     return axes
 
 
+def sizes_not_shown(region: Region) -> list[str]:
+    """Return a condition, such as `x.shape[0] == 3`, for each size of an input that may differ, and
+    that is the same in all samples: the region was compiled for it."""
+    axes = varying_axes(region)
+    return [
+        f"{key}.shape[{dim}] == {tensor.shape[dim]}"
+        for key, tensor, dims in zip(region.inputs, region.samples[0], region.open, strict=False)
+        for dim in sorted(dims)
+        if dim not in axes.get(key, ())
+    ]
+
+
 def _as_ranges(equalities: list[str]) -> str:
     """Return one condition that holds where one of these equalities of the same size does, such as
     `1 <= x.shape[0] <= 3`."""

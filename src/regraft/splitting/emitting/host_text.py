@@ -41,7 +41,33 @@ class Host:
     def region(self, entry):
         """Return the function that runs a sub-network, and the names and positions of its inputs."""
         inputs = [(f"i{{position}}", position) for position in entry["used"]]
-        return {compiled}, inputs
+        compiled = {compiled}
+
+        def run(outputs, values):
+            """Return the outputs; raise the error of `describe_failure` for what the runtime raises."""
+            try:
+                return compiled(outputs, values)
+            except OverflowError:  # a whole number that the runtime does not take
+                raise
+            except Exception as problem:
+                raise self.describe_failure(entry, values, problem) from problem
+
+        return run, inputs
+
+    def describe_failure(self, entry, values, problem):
+        """Return the error for a sub-network that fails: ValueError for sizes that it was not compiled for, else RuntimeError."""
+        arrays = [(entry["inputs"][int(key[1:])], value) for key, value in values.items()]
+        sizes = ", ".join(f"{{value['name']}} of {{array.shape}}" for value, array in arrays) or "no inputs"
+        compiled = ", ".join(str(tuple("any" if size is None else size for size in value["shape"])) for value, _ in arrays)
+        is_known = all(
+            len(value["shape"]) == array.ndim
+            and all(size in (None, own) for size, own in zip(value["shape"], array.shape))
+            for value, array in arrays
+        )
+        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        if is_known:
+            return RuntimeError(f"{{entry['place']}}: the sub-network fails for {{sizes}}, where the original may fail, too; if it does not, split again with this call among the examples: {{reason}}")
+        return ValueError(f"{{entry['place']}}: no example has such sizes; the sub-network gets {{sizes}} and was compiled for {{compiled}}: split again with an example call of these sizes")
 
     def check(self, **arguments):
         """Raise ValueError for an argument that the network was not split for."""

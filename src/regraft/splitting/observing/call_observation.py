@@ -12,6 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regraft.splitting.observing.clamping_operations import may_clamp, may_divide
 from regraft.splitting.observing.fallible_operations import fails_by_sizes, fails_by_values
 from regraft.splitting.program.residual_expressions import tensors_in
 from regraft.splitting.program.worlds import first_shape, sized_by_data
@@ -52,6 +53,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         self.by_values = self.by_sizes = (
             False  # whether an operation may raise for other values, or sizes
         )
+        self.clamps = self.divides = False  # whether a size may stay equal until a bound
         # referenced, so that no other storage gets their addresses
         storages = [tensor.untyped_storage() for tensor in constants]
         self.constant = {storage._cdata: storage for storage in storages}
@@ -86,6 +88,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
             self.shapes.append(first_shape(result))
         self.by_values = self.by_values or fails_by_values(func, args, result)
         self.by_sizes = self.by_sizes or fails_by_sizes(func, args)
+        self.clamps = self.clamps or may_clamp(func, args)
+        self.divides = self.divides or may_divide(func)
         if torch.Tag.nondeterministic_seeded not in func.tags:
             self._note_results(result, constant or func.overloadpacket.__name__ in LIKE)
         return result
@@ -179,7 +183,8 @@ class Observed:
     reads: it reads a tensor's value into Python. shapes: those that data decided, in turn. random:
     it draws random numbers. changed: a tensor from outside changed in place. constant: the result
     is a tensor that no tensor's values decide. by_values: the call may raise for other values;
-    by_sizes: for other sizes or whole numbers. operations: the number of operations.
+    by_sizes: for other sizes or whole numbers. operations: the number of operations. clamps: an
+    operation may cut a size at a bound; divides: sizes of a result may be quotients of sizes.
     """
 
     result: Any
@@ -191,6 +196,8 @@ class Observed:
     by_values: bool = False
     by_sizes: bool = False
     operations: int = 0
+    clamps: bool = False
+    divides: bool = False
 
 
 def observe(
@@ -222,6 +229,8 @@ def observe(
         constant=constant,
         by_values=reads.by_values,
         by_sizes=reads.by_sizes,
+        clamps=reads.clamps,
+        divides=reads.divides,
         operations=reads.operations,
         changed=reads.changed,
     )

@@ -103,7 +103,8 @@ class Region:
     outside of which the compiled region was not traced. sized_by_data: whether values decide the
     size of a tensor in it, as far as its comparison with torch has seen. seconds: the shortest
     times of the compiled region and of torch; None where they were not measured. sizes: the inputs
-    that are sizes of tensors, which another region or the host has computed.
+    that are sizes of tensors, which another region or the host has computed. made_up: how many
+    samples, the last ones, no run gave: they are of sizes that no run has.
     """
 
     number: int
@@ -119,6 +120,7 @@ class Region:
     sized_by_data: bool = False
     seconds: tuple[float, float] | None = None
     sizes: frozenset[str] = frozenset()
+    made_up: int = 0
 
 
 Step = TensorStep | HostStep | Branch | Loop | RegionStep
@@ -263,7 +265,7 @@ def _limit_test(step: RegionStep, region: Region) -> Branch:
     path, line = region.place
     region_limits = " and ".join(region.limits)[:_SHOWN]
     reason = (
-        f"{path}:{line}: {BEYOND_LIMITS}; Python code decides by sizes here, and this network was"
+        f"{path}:{line}: {BEYOND_LIMITS}; sizes decide what is computed here, and this network was"
         f" split for {region_limits}: split again with an example call of this size"
     )
     error = HostStep(raise_message("ValueError", reason))

@@ -42,9 +42,10 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Check:
-    """`assert test`."""
+    """`assert test`; with a message, which ValueError gets, `if not test: raise`."""
 
     test: ast.expr
+    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,9 @@ def write_statement(statement: Statement) -> str:
             return f"{ast.unparse(element)} = {ast.unparse(value)}"
         case Evaluate(value):
             return ast.unparse(value)
-        case Check(test):
+        case Check(test, message):
+            if message:
+                return f"if not ({ast.unparse(test)}): raise ValueError({message!r})"
             return f"assert {ast.unparse(test)}"
         case Raise(error):
             return f"raise {ast.unparse(error)}"

@@ -197,8 +197,8 @@ class Explorer:
         "return"; "" where it did not.
 
         Assignments change `names`, a stored element changes its container, and the value of a
-        return statement becomes names["return"]. Raises AssertionError for a check that does not
-        hold, and what a raise statement or an expression raises.
+        return statement becomes names["return"]. Raises AssertionError, or ValueError with a
+        message, for a check that does not hold, and what a raise statement or an expression raises.
         """
         match statement:
             case Assign(target, code):
@@ -210,8 +210,11 @@ class Explorer:
                 self.evaluate(base, names)[self.evaluate(index, names)] = value
             case Evaluate(code):
                 self.evaluate(code, names)
-            case Check(code):
-                assert self.evaluate(code, names)
+            case Check(code, message):
+                holds = self.evaluate(code, names)
+                if message and not holds:
+                    raise ValueError(message)
+                assert holds
             case Raise(code):
                 raise self.evaluate(code, names)
             case Return(code):

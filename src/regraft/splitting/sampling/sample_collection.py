@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import torch
+
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region, Step
-from regraft.splitting.sampling.branch_exploration import Explorer, common_sizes
+from regraft.splitting.sampling.branch_exploration import Explorer, RegionModule, common_sizes
 from regraft.splitting.sampling.decision_recorder import to_numpy
 from regraft.splitting.sampling.varied_calls import CHECKED, vary_calls
+
+Sample = tuple[torch.Tensor, ...]
 
 PERTURBED = 40  # perturbed inputs that are run for samples of other sizes
 
@@ -35,6 +39,55 @@ def collect_samples(
             run_example_call(explorer, steps, names, number)
         else:
             explorer.run_for_samples(steps, names)
+    for region, module in zip(explorer.regions, explorer.modules, strict=True):
+        if region.samples and lacks_samples(region):
+            samples = make_samples(region, module)
+            region.samples.extend(samples)
+            region.made_up = len(samples)
+
+
+def make_samples(region: Region, module: RegionModule) -> list[Sample]:
+    """Return samples in which the open sizes that are the same in all samples are others: all of
+    them if the region can be run so, else those that are equal to each other.
+
+    Sizes are one smaller; of one element there are two.
+    """
+    first = region.samples[0]
+    axes = [
+        (place, dim)
+        for place, dims in enumerate(region.open)
+        for dim in sorted(dims)
+        if first[place].shape[dim] and len({s[place].shape[dim] for s in region.samples}) == 1
+    ]
+    sizes = dict.fromkeys(first[place].shape[dim] for place, dim in axes)
+    groups = [[axis for axis in axes if first[axis[0]].shape[axis[1]] == size] for size in sizes]
+    for choice in ([axes], groups):
+        samples = [sample for group in choice if runs(module, sample := resize(first, group))]
+        if samples:
+            return samples
+    return []
+
+
+def resize(sample: Sample, axes: list[tuple[int, int]]) -> Sample:
+    """Return a sample with one element less along these axes (the place of an input, and a
+    dimension), and with two instead of one."""
+    resized = list(sample)
+    for place, dim in axes:
+        tensor = resized[place]
+        size = tensor.shape[dim]
+        rows = [0, 0] if size == 1 else range(size - 1)
+        resized[place] = tensor.index_select(dim, torch.tensor(rows, dtype=torch.int64))
+    return tuple(resized)
+
+
+def runs(module: RegionModule, sample: Sample) -> bool:
+    """Return whether torch runs a region on a sample without an error."""
+    try:
+        with torch.no_grad():
+            module(*sample)
+    except Exception:  # noqa: BLE001  (whatever torch raises for sizes that do not fit)
+        return False
+    return True
 
 
 def run_example_call(

@@ -32,6 +32,7 @@ from regraft.splitting.program.values import (
     lists_in,
 )
 from regraft.splitting.program.worlds import Longer
+from regraft.splitting.specialising.clamped_sizes import settle_clamped_sizes
 from regraft.splitting.specialising.host_lists import length_depends, note_ragged
 from regraft.splitting.specialising.sizes_by_numbers import open_sizes_by_numbers
 from regraft.splitting.specialising.stand_ins import holds_stand_in
@@ -68,7 +69,8 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedVa
     value with `code` as its expression: a TensorValue if the result holds a tensor, else a
     HostValue.
 
-    Code that may fail is counted in `state.fallible_operations`; no step is appended. Raises what
+    Code that may fail is counted in `state.fallible_operations`. No step is appended, unless the
+    host has to check a size of the result (`settle_clamped_sizes`). Raises what
     `run_in_world` raises, and Unsplittable for a result whose number of dimensions sizes decide.
     """
     observation = run_in_world(state, node, code, None)
@@ -95,7 +97,10 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedVa
         twin,
         constant=observation.constant and twin is NO_TWIN and not is_of_host,
     )
-    return open_sizes_by_numbers(state, node, value) if isinstance(value, TensorValue) else value
+    if not isinstance(value, TensorValue):
+        return value
+    value = open_sizes_by_numbers(state, node, value)
+    return settle_clamped_sizes(state, node, value, observation)
 
 
 def list_operands(state: Specialisation, code: ast.expr) -> list[Value]:

@@ -22,6 +22,7 @@ from regraft.splitting.program.residual_expressions import (
     submodule_text,
 )
 from regraft.splitting.program.statements import Assign, read_names
+from regraft.splitting.program.symbolic_sizes import SymbolicSizes
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -63,6 +64,17 @@ class Frame:
 class NotRun(BaseException):
     """Signals that a local function was run instead of followed. It is a BaseException, so that an
     `except Exception` in the code that is run lets it pass."""
+
+
+@dataclass
+class ClampedSizes:
+    """Sizes that are equal in both worlds and depend on others (`settle_clamped_sizes`).
+
+    guarded: the host checks them; else they are open. count: how many there were so far.
+    """
+
+    guarded: bool = False
+    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -144,6 +156,8 @@ class Specialisation:
         self.derived_from_sizes: set[str] = set()
         # whether values of tensors decide sizes somewhere in the program so far
         self.values_decide_sizes = False
+        self.symbolic = SymbolicSizes(self.scope)
+        self.clamps = ClampedSizes()
         # open dimensions of all tensors that a name ever holds
         self.open_by_name: dict[str, set[int]] = {}
         # of names that hold an EitherValue: the names that they got it from
@@ -350,6 +364,8 @@ class Specialisation:
             self.tensor_names.add(key)
         if isinstance(value.example, torch.Tensor) and value.twin is not NO_TWIN:
             self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
+            if isinstance(value, TensorValue):
+                self.symbolic.define(key, value, self.names)
         # else from outside
         is_computed = not (isinstance(value.code, ast.Name) and value.code.id == key)
         constant = (

@@ -38,6 +38,13 @@ SYMBOLS: dict[type[ast.operator | ast.cmpop], str] = {
 }
 
 
+def take_comparisons_apart(node: ast.Compare) -> ast.BoolOp:
+    """Return `a < b and b < c` for `a < b < c`; the operands in between are written twice."""
+    operands = [node.left, *node.comparators]
+    pairs = zip(operands, node.ops, node.comparators, strict=False)
+    return ast.BoolOp(ast.And(), [ast.Compare(left, [op], [right]) for left, op, right in pairs])
+
+
 class Expressions(Calls):
     """Evaluates expressions: adds nodes to `graph`, and reads and changes `names`, the values of
     the host's names.
@@ -63,6 +70,8 @@ class Expressions(Calls):
                 return self.operate(symbol(op), self.evaluate(left), self.evaluate(right))
             case ast.Compare(left, [comparison], [right]):
                 return self.compare(symbol(comparison), self.evaluate(left), self.evaluate(right))
+            case ast.Compare():
+                return self.evaluate_bool_op(take_comparisons_apart(node))
             case ast.Tuple(elements):
                 return Items("tuple", tuple(self.evaluate_all(elements)))
             case ast.List(elements):

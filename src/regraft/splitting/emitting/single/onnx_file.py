@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ MAX_FILE_BYTES = 2**31 - 2**20  # the limit of Protocol Buffers
 MAX_NESTING = 30  # graphs within graphs that Protocol Buffers read
 FILE = "network.onnx"
 PLAIN_RESULTS = (type(None), bool, int, float, str)  # constants that the file's metadata hold
+# in ONNX Runtime's message: the name of a node that stands for a `raise` (graph.py)
+RAISED = re.compile(r"Name:'((?:[^']|'(?! Status))*?) \[v\.\d+\]'")
 METADATA_KEY = "regraft"  # the key in the file's metadata
 
 
@@ -234,6 +237,38 @@ def load_session(path: Path, settings: EngineSettings) -> onnxruntime.InferenceS
         raise ValueError(f"ONNX Runtime cannot load {path}: {problem}") from problem
 
 
+def describe_failure(
+    inputs: dict[str, dict[str, Any]], arrays: dict[str, Any], problem: Exception
+) -> Exception:
+    """Return the error for a call that fails in ONNX Runtime: ValueError for arrays that are not as
+    `inputs` describes them, else RuntimeError with what the network raises, or with the sizes and
+    the reason."""
+    reason = " ".join(str(problem).split())
+    for key, array in arrays.items():
+        shape, dtype = inputs[key]["shape"], inputs[key]["dtype"]
+        if array.dtype != dtype or not fits_shape(array.shape, shape):
+            sizes = ", ".join("any" if size is None else str(size) for size in shape)
+            return ValueError(
+                f"{key} is {array.dtype} {array.shape}; the network was split for {dtype}"
+                f" ({sizes}): {reason}"
+            )
+    raised = RAISED.findall(reason)
+    if raised:
+        return RuntimeError(f"the network raises an error: {raised[-1]}")
+    sizes = ", ".join(f"{key} of {array.shape}" for key, array in arrays.items())
+    return RuntimeError(
+        f"the network fails for {sizes}, where the original may fail, too; if it does not, split"
+        f" again with this call among the examples: {reason}"
+    )
+
+
+def fits_shape(shape: tuple[int, ...], described: list[int | None]) -> bool:
+    """Return whether an array's shape is as described; None stands for any size."""
+    return len(shape) == len(described) and all(
+        size in (None, own) for size, own in zip(described, shape, strict=True)
+    )
+
+
 class SingleFile:
     """A network in one ONNX file, called like the original: torch tensors in and out.
 
@@ -268,7 +303,8 @@ class SingleFile:
         """Return the network's result for arguments by position or by name.
 
         Raises TypeError for missing or unknown arguments, ValueError for another value of a
-        constant.
+        constant and for tensors of other types or sizes, and RuntimeError for whatever else ONNX
+        Runtime raises, as it does where the network raises.
         """
         if self.packed is not None:
             args, keywords = (), self.packed.parts(args, keywords)
@@ -282,9 +318,11 @@ class SingleFile:
                 raise ValueError(
                     f"{key} is {arguments[key]!r}; the network was split for {entry['value']}"
                 )
-        outputs = self.session.run(
-            None, {key: to_numpy(arguments[key]) for key in self.input_names}
-        )
+        arrays = {key: to_numpy(arguments[key]) for key in self.input_names}
+        try:
+            outputs = self.session.run(None, arrays)
+        except Exception as problem:
+            raise describe_failure(self.inputs, arrays, problem) from problem
         return to_torch(
             rebuild_result(self.result, dict(zip(self.output_names, outputs, strict=True)))
         )

@@ -47,6 +47,7 @@ from regraft.splitting.program.statements import (
     Statement,
     StoreItem,
     Unpack,
+    raise_message,
     write_statement,
 )
 
@@ -129,10 +130,12 @@ class Lowering:
         return leave.finish("fall", names, graph)
 
     def branch_of_check(self, statement: Check) -> Branch:
-        """Return an `assert` as a branch at the current place that raises AssertionError where the
-        test does not hold."""
+        """Return a check as a branch at the current place that raises AssertionError, or ValueError
+        with the check's message, where the test does not hold."""
         path, line = self.place
         error = Raise(ast.Name("AssertionError", ast.Load()))
+        if statement.message:
+            error = raise_message("ValueError", statement.message)
         arms: list[Arm] = [(statement.test, []), (None, [HostStep(error)])]
         return Branch(arms, line, path, [])
 
