@@ -7,13 +7,18 @@ import ast
 import inspect
 import itertools
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
+from regraft.verification.child.call_execution import (
+    Outcome,
+    Plan,
+    Target,
+    execute,
+    frames_of,
+)
 from regraft.verification.child.checks.argument_reads import ArgumentReads
 from regraft.verification.child.checks.argument_variants import (
     bound_arguments,
@@ -282,7 +287,7 @@ def _is_refusal(error: BaseException, names: Sequence[str], target: Target) -> b
     """Return whether an error comes from a `raise` or `assert` of the original's file for a test
     that reads all arguments `names`: they do not go together."""
     path = str(getattr(target.scope, "__file__", ""))
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = frames_of(error)
     if not frames or frames[-1].filename != path:
         return False
     line = frames[-1].lineno or 0
