@@ -130,6 +130,28 @@ class Model(nn.Module):
         "torch.ones(dim, device=device, dtype=dtype)",
         "torch.ones(dim, dtype=dtype)",
     ),
+    "a member of an enumeration": (
+        """\
+from enum import Enum
+
+
+class Kind(Enum):
+    MEAN = 1
+    MAX = 2
+
+
+class Model(nn.Module):
+    def __init__(self, dim=8, kind: Kind = Kind.MEAN):
+        super().__init__()
+        self.kind = kind
+        self.fc = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.fc(x.amax(1) if self.kind is Kind.MAX else x.mean(1))
+""",
+        "x.amax(1)",
+        "x.amin(1)",
+    ),
     "an odd width": (
         """\
 def rotate(x, cos, sin):
@@ -153,6 +175,7 @@ RIGHT = {
         'norm_args["eps"] if "eps" in norm_args else 1e-5',
     ),
     "a device": ("torch.ones(dim, device", "torch.ones((dim,), device"),
+    "a member of an enumeration": ("x.amax(1)", "x.max(dim=1).values"),
     "an odd width": ("x[..., half:], x[..., :half]", "x[..., half:], x[..., 0:half]"),
 }
 
