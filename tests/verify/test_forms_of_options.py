@@ -226,9 +226,7 @@ def test_the_source_tells_which_forms_an_option_has() -> None:
     assert _forms("options", options, "options.get('bias', False), 'affine' in options") == [
         {"affine": True, "bias": True}
     ]
-    assert _forms("options", options, "options.pop('act', act())") == [
-        {"affine": True, "act": 0.5}
-    ]
+    assert _forms("options", options, "options.pop('act', act())") == [{"affine": True, "act": 0.5}]
 
 
 def test_annotations_tell_choices() -> None:
