@@ -153,6 +153,7 @@ def test_reads_come_from_lines_tests_variables_methods_and_later_statements() ->
     assert reads.names == ("flag", "x", "mask", "bias", "late")
     assert (reads.direct, reads.attributes) == ({"flag"}, {"causal"})
     assert _reads(source, 8, 8).direct == {"bias"}
+    assert _reads(source, 6, 6).direct == {"late"}
     assert not argument_reads(None, [(1, 9)], "forward").names
 
 

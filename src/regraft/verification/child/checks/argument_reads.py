@@ -92,7 +92,7 @@ def deciding_expressions(definition: ast.AST | None, lines: Lines) -> Iterator[a
         part = _Slice()
         for statement in statements:
             _add_changed_parts(part, statement, lines)
-        names = set(part.direct)
+        names = part.direct | part.passed
         pending = list(statements)
         while deciding := [node for node in pending if _assigns(node, names, lines)]:
             pending = [node for node in pending if node not in deciding]
@@ -188,7 +188,11 @@ def _add_changed_parts(part: _Slice, statement: _Statement, lines: Lines) -> Non
     ]
     if not changed and not _begins_in(statement.parts[0], lines):
         return
-    part.direct |= _names((*changed, *statement.tests), ast.Load)
+    handed_on = {id(node) for node in changed for node in _handed_on(node)}
+    own = [node for node in changed if isinstance(node, ast.Name) and id(node) not in handed_on]
+    own_reads = {node.id for node in own if isinstance(node.ctx, ast.Load)}
+    part.direct |= own_reads | _names(statement.tests, ast.Load)
+    part.passed |= _names(changed, ast.Load)
     part.assigned |= _names(changed, ast.Store)
     part.attributes |= read_attributes(
         node for tree in (*changed, *statement.tests) for node in _expressions(tree)
@@ -196,6 +200,15 @@ def _add_changed_parts(part: _Slice, statement: _Statement, lines: Lines) -> Non
     tests = [node.test for node in statement.parts if isinstance(node, ast.If | ast.IfExp)]
     for node in (*tests, *(node for node in changed if isinstance(node, ast.BoolOp))):
         part.conditions.add(frozenset(_names((node,), ast.Load)))
+
+
+def _handed_on(node: ast.AST) -> Iterator[ast.Name]:
+    """Yield the variables that a call on an attribute of `self`, such as a layer, hands on as they
+    are: nothing here computes with them."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name("self"))):
+            values = (*node.args, *(keyword.value for keyword in node.keywords))
+            yield from (value for value in values if isinstance(value, ast.Name))
 
 
 def _begins_in(node: ast.AST, lines: Lines) -> bool:
