@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 from verdicts import verdict_on
@@ -151,7 +152,8 @@ def test_reads_come_from_lines_tests_variables_methods_and_later_statements() ->
     )
     reads = _reads(source, 5, 5)
     assert reads.names == ("flag", "x", "mask", "bias", "late")
-    assert (reads.direct, reads.attributes) == ({"flag"}, {"causal"})
+    assert reads.direct == {"flag"}
+    assert reads.attributes == {"causal"}
     assert _reads(source, 8, 8).direct == {"bias"}
     assert _reads(source, 6, 6).direct == {"late"}
     assert not argument_reads(None, [(1, 9)], "forward").names
@@ -166,7 +168,7 @@ def test_sets_read_together_are_pairs_and_conditions() -> None:
     assert sets_read_together(frozenset("a"), reads) == ()
 
 
-def _join(x, first=None, second=None, flag=False):
+def _join(x: Any, first: Any = None, second: Any = None, flag: bool = False) -> Any:
     """Return the sum of the tensors that are given."""
     if first is not None and second is not None:
         raise ValueError("give one of first and second")

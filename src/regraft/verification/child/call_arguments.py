@@ -181,18 +181,21 @@ def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> 
             object.__setattr__(value, "__class__", own_class)
         except TypeError:  # another layout keeps the class that it was recorded with
             return own_class._make(value) if hasattr(own_class, "_make") else value
-    if isinstance(value, dict | list):
-        for key, element in list(value.items() if isinstance(value, dict) else enumerate(value)):
-            own_element = adopt_classes(element, scope, depth - 1)
-            if own_element is not element:
-                value[key] = own_element
-    for element in value if isinstance(value, tuple) else ():
-        adopt_classes(element, scope, depth - 1)
-    for name, element in list(getattr(value, "__dict__", {}).items()):
-        own_element = adopt_classes(element, scope, depth - 1)
-        if own_element is not element:
-            vars(value)[name] = own_element
+    _adopt_inner_classes(value, scope, depth - 1)
     return value
+
+
+def _adopt_inner_classes(value: Any, scope: ModuleType, depth: int) -> None:
+    """Give the elements and attributes of an object the classes of `scope`, in place."""
+    for element in value if isinstance(value, tuple) else ():
+        adopt_classes(element, scope, depth)
+    owners: list[Any] = [value] if isinstance(value, dict | list) else []
+    for owner in (*owners, getattr(value, "__dict__", {})):
+        entries = owner.items() if isinstance(owner, Mapping) else enumerate(owner)
+        for key, element in list(entries):
+            own_element = adopt_classes(element, scope, depth)
+            if own_element is not element:
+                owner[key] = own_element
 
 
 def _cast_inside(value: Any, dtype: Any) -> Any:

@@ -188,18 +188,28 @@ def _add_changed_parts(part: _Slice, statement: _Statement, lines: Lines) -> Non
     ]
     if not changed and not _begins_in(statement.parts[0], lines):
         return
-    handed_on = {id(node) for node in changed for node in _handed_on(node)}
-    own = [node for node in changed if isinstance(node, ast.Name) and id(node) not in handed_on]
-    own_reads = {node.id for node in own if isinstance(node.ctx, ast.Load)}
-    part.direct |= own_reads | _names(statement.tests, ast.Load)
+    part.direct |= _own_reads(changed) | _names(statement.tests, ast.Load)
     part.passed |= _names(changed, ast.Load)
     part.assigned |= _names(changed, ast.Store)
     part.attributes |= read_attributes(
         node for tree in (*changed, *statement.tests) for node in _expressions(tree)
     )
+    part.conditions.update(_conditions(statement, changed))
+
+
+def _conditions(statement: _Statement, changed: Sequence[ast.expr]) -> Iterator[frozenset[str]]:
+    """Yield the variables in each test of a statement and in each operation of truth values among
+    its changed expressions."""
     tests = [node.test for node in statement.parts if isinstance(node, ast.If | ast.IfExp)]
     for node in (*tests, *(node for node in changed if isinstance(node, ast.BoolOp))):
-        part.conditions.add(frozenset(_names((node,), ast.Load)))
+        yield frozenset(_names((node,), ast.Load))
+
+
+def _own_reads(changed: Sequence[ast.expr]) -> set[str]:
+    """Return the variables that changed expressions read, without those that they only hand on."""
+    handed_on = {id(name) for node in changed for name in _handed_on(node)}
+    names = [node for node in changed if isinstance(node, ast.Name) and id(node) not in handed_on]
+    return _names(names, ast.Load)
 
 
 def _handed_on(node: ast.AST) -> Iterator[ast.Name]:
