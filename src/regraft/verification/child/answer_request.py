@@ -17,8 +17,13 @@ import torch
 from regraft.source.object_reference import find_function
 from regraft.verification.child import cuda_calls
 from regraft.verification.child.beyond_single_calls import examine_beyond_calls
+from regraft.verification.child.checks.argument_combinations import sets_read_together
 from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
-from regraft.verification.child.checks.comparison_domain import domain_of, late_attributes
+from regraft.verification.child.checks.comparison_domain import (
+    domain_of,
+    late_attributes,
+    reads_of_arguments,
+)
 from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.declaration_comparison import (
     is_bound_to_own_class,
@@ -194,6 +199,7 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     late = domain_of(change.definition, session).late
     if not session.model_classes:
         yield from session.late.unvaried(change.definition, late, labels, by_rules=session.by_rules)
+    yield from _arguments_not_combined(change.definition, session)
     yield from undecided_declarations(change, session.changed, session.original)
     yield from new_process_reads(change, session.changed, session.original)
     yield from session.undecided_numbers(change.definition)
@@ -204,6 +210,21 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
         yield from dict.fromkeys(
             reads_of_left_out(change, next(old_changes, None), session.changed, session.original)
         )
+
+
+def _arguments_not_combined(definition: str, session: Session) -> Iterator[str]:
+    """Yield a sentence for each set of arguments that changed lines of a definition name together
+    and that no comparison gave together."""
+    for key, names in session.combined_arguments.items():
+        if key[0] != definition:
+            continue
+        sets_given = session.given_together.get(key, set())
+        for together in sets_read_together(frozenset(names), reads_of_arguments(*key, session)):
+            if not any(together <= names_given for names_given in sets_given):
+                yield (
+                    f"changed lines read the arguments {', '.join(sorted(together))}, and no"
+                    " comparison gave another value to all of them: give such a call with --driver"
+                )
 
 
 def _start_session(

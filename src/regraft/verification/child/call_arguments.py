@@ -7,6 +7,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -162,7 +163,8 @@ def holds_value(tensor: Any, value: float) -> Any:
 def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
     """Give a private copy, and the objects in it down to `depth` levels, in place the classes that
     `scope`, another version of their file, defines; return the copy, or a new tuple of the class
-    for a named tuple. Modules, classes and tensors stay."""
+    for a named tuple, or the member of the same name for a member of an enumeration. Modules,
+    classes and tensors stay."""
     cls = type(value)
     if scope is None or depth == 0 or isinstance(value, nn.Module | type | torch.Tensor):
         return value
@@ -172,23 +174,28 @@ def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> 
         and plain_module_name(cls.__module__) == plain_module_name(scope.__name__)
         and isinstance(own_class, type)
     ):
+        if isinstance(value, Enum):  # there is one of each member, and deep copies are the member
+            return getattr(own_class, value.name, value)
         try:
             # past a class whose instances are frozen
             object.__setattr__(value, "__class__", own_class)
-        except (
-            TypeError
-        ):  # an enumeration's member or another layout keeps the class that it was recorded with
+        except TypeError:  # another layout keeps the class that it was recorded with
             return own_class._make(value) if hasattr(own_class, "_make") else value
-    elements = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list | tuple)
-        else ()
-    )
-    for element in (*elements, *getattr(value, "__dict__", {}).values()):
-        adopt_classes(element, scope, depth - 1)
+    _adopt_inner_classes(value, scope, depth - 1)
     return value
+
+
+def _adopt_inner_classes(value: Any, scope: ModuleType, depth: int) -> None:
+    """Give the elements and attributes of an object the classes of `scope`, in place."""
+    for element in value if isinstance(value, tuple) else ():
+        adopt_classes(element, scope, depth)
+    owners: list[Any] = [value] if isinstance(value, dict | list) else []
+    for owner in (*owners, getattr(value, "__dict__", {})):
+        entries = owner.items() if isinstance(owner, Mapping) else enumerate(owner)
+        for key, element in list(entries):
+            own_element = adopt_classes(element, scope, depth)
+            if own_element is not element:
+                owner[key] = own_element
 
 
 def _cast_inside(value: Any, dtype: Any) -> Any:

@@ -62,6 +62,11 @@ class Session:
                       definition and name
     tried_options     the arguments and fields for which other values were tried
     late              the values of attributes that code assigns after construction
+    argument_reads    by definition and method, the arguments that changed lines read
+    combined_arguments  by definition and method, those of these arguments that may be left out or
+                      are flags in a compared call
+    given_together    by definition and method, the sets of these arguments that had another value
+                      than their default in a comparison, or that both versions refuse together
     conditions        the conditions in the changed lines of the changed version and the original
     mutants           wrong versions of the changed lines
     old_mutants       the original with other numbers in the place of those that it alone has
@@ -109,6 +114,9 @@ class Session:
     compares_once: bool = False
     shared: list[SharedState] = field(default_factory=list)
     late: LateValues = field(default_factory=LateValues)
+    argument_reads: dict[tuple[str, str], Any] = field(default_factory=dict)
+    combined_arguments: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    given_together: dict[tuple[str, str], set[frozenset[str]]] = field(default_factory=dict)
 
     @classmethod
     def start(

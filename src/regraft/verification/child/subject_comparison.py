@@ -25,12 +25,25 @@ from regraft.verification.child.call_comparison import (
 from regraft.verification.child.call_execution import Plan, Target, execute
 from regraft.verification.child.call_recording import Recorded, Recorder
 from regraft.verification.child.call_variants import AS_RECORDED, SMALL, laid_out_calls, variants
+from regraft.verification.child.checks.argument_combinations import (
+    changed_names,
+    combined_calls,
+    optional_names,
+    single_calls,
+)
+from regraft.verification.child.checks.argument_variants import method_name
 from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
+    attribute_calls_with_arguments,
     is_settable,
+    is_varied_attribute,
     set_labelled_attribute,
 )
-from regraft.verification.child.checks.comparison_domain import calls_beyond, domain_of
+from regraft.verification.child.checks.comparison_domain import (
+    calls_beyond,
+    domain_of,
+    reads_of_arguments,
+)
 from regraft.verification.child.checks.symbolic_sizes import sizes_of_guards
 from regraft.verification.child.checks.value_variants import EXTREME, UNDEFINED
 from regraft.verification.child.comparison_setting import (
@@ -385,7 +398,45 @@ def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple
             domain.constants, sizes=tuple(dict.fromkeys((*domain.constants.sizes, *sizes)))
         )
         domain = replace(domain, constants=constants)
-    return tuple(calls_beyond(entry.call, sides.original, domain))
+    combined = _combined_calls(entry.call, sides, session)
+    return (*calls_beyond(entry.call, sides.original, domain), *combined)
+
+
+def _combined_calls(call: Call, sides: Sides, session: Session) -> list[Call]:
+    """Return calls in which several arguments that changed lines read have another value, and
+    those with another attribute that they read and another argument. Sets of arguments that both
+    versions refuse alike are added to `session.given_together`."""
+    original = sides.original
+    key = sides.definition, method_name(original.callable)
+    reads = reads_of_arguments(*key, session)
+    combinations = combined_calls(call, original, reads)
+    for names, refused_call in combinations.refused.items():
+        plan = Plan(gradients=False)
+        outcomes = [execute(target, refused_call, plan) for target in (original, sides.changed)]
+        if type(outcomes[0].error) is type(outcomes[1].error):
+            session.given_together.setdefault(key, set()).add(names)
+    attributes = reads.attributes
+    calls = combinations.calls
+    if reads.names and any(is_varied_attribute(name, original.module) for name in attributes):
+        calls += attribute_calls_with_arguments(
+            single_calls(call, original, reads), original.module, attributes
+        )
+    return calls
+
+
+def _note_given_arguments(call: Call, sides: Sides, session: Session) -> None:
+    """Add to `session.given_together` which arguments that changed lines read have another value
+    than their default in a call that was compared; nothing for changes by rules."""
+    if session.by_rules or not session.beyond:
+        return
+    function = sides.original.callable
+    key = sides.definition, method_name(function)
+    reads = reads_of_arguments(*key, session)
+    considered = frozenset(optional_names(call, function, reads))
+    session.combined_arguments.setdefault(key, set()).update(considered)
+    session.given_together.setdefault(key, set()).add(
+        changed_names(call, function, reads) & considered
+    )
 
 
 @contextmanager
@@ -441,6 +492,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
                 else:
                     return replace(result, mode=_mode_of(plan))
             elif result is not None:
+                _note_given_arguments(call, sides, session)
                 count_comparison(record, setting, call, result, plan.mode)
                 record.replays += 1
                 record.instances.add(entry.path or entry.definition)

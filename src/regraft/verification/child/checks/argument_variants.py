@@ -3,11 +3,13 @@ value."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from regraft.verification.child.call_arguments import Call
@@ -19,6 +21,7 @@ _LIMIT = 10  # the most calls, or rates, that are made of one call
 _OPPOSITES = 6  # the most calls with a negative number, or zero
 _AXES = 4  # the longest tuple that is taken for sizes by axis: windows, strides, padding
 _WORD = re.compile(r"[A-Za-z][\w-]*")
+_LITERAL = re.compile(r"\bLiteral\[([^\[\]]*)\]")
 _RATE = re.compile(r"drop|^p$")
 
 
@@ -52,10 +55,8 @@ def varied_argument_calls(
     pairs = [
         (name, alternative)
         for name, value in value_by_name.items()
-        for alternative in (
-            sorted(_words_in(function) - {value})
-            if isinstance(value, str)
-            else _other_values(value, name in passed_names)
+        for alternative in other_plain_values(
+            signature.parameters[name], value, function, is_passed=name in passed_names
         )
     ]
     pairs.sort(key=lambda pair: isinstance(pair[1], str))  # of texts most are no words to pass
@@ -65,6 +66,31 @@ def varied_argument_calls(
             label=f"{name}={alternative!r}",
             beyond="arguments",
         )
+
+
+def other_plain_values(
+    parameter: inspect.Parameter, value: Any, function: Any, *, is_passed: bool = False
+) -> tuple[Any, ...]:
+    """Return values to replace the argument `value` of a parameter of a function, () where it is
+    neither a number, a flag, a text, a member of an enumeration nor sizes by axis; `is_passed`
+    tells that the call passes it."""
+    if isinstance(value, Enum):
+        return tuple(member for member in type(value) if member is not value)
+    if isinstance(value, str):
+        words = _words_in(function) | set(literal_choices(parameter.annotation))
+        return tuple(sorted(words - {value}))
+    return _other_values(value, is_passed)
+
+
+def literal_choices(annotation: Any) -> tuple[Any, ...]:
+    """Return the values of the `Literal[...]` in an annotation, or in its text; () for none."""
+    match = _LITERAL.search(str(annotation))
+    if match is None:
+        return ()
+    try:
+        return tuple(ast.literal_eval(f"({match[1]},)"))
+    except (ValueError, SyntaxError):
+        return ()  # members of enumerations
 
 
 def opposite_calls(call: Call, function: Any) -> Iterator[Call]:
@@ -187,6 +213,12 @@ def signature_of(function: Any) -> inspect.Signature:
     (set by a wrapping module), else of its `forward`, else of the object itself. Raises TypeError
     or ValueError where there is none."""
     return inspect.signature(_method_of(function))
+
+
+def method_name(function: Any) -> str:
+    """Return the name of the function or method that a call of the object runs, "" where it has
+    none."""
+    return str(getattr(inspect.unwrap(_method_of(function)), "__name__", ""))
 
 
 def _method_of(function: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,10 @@ ATTRIBUTES = "attributes"
 # attributes that modes, rates or the module itself set
 _SET_OTHERWISE = re.compile(r"^_|training|drop|^p$")
 _OF_CLASS = object()  # stands for an attribute that a module does not have itself
-LABEL = re.compile(r"self\.(\w+) = (.*)")
+# a label assigns one attribute or several, for a call that may have other arguments, too
+_ARGUMENTS, _NEXT = " with the argument ", re.compile(r" and (?=self\.\w+ = )")
+_ASSIGNMENT = re.compile(r"self\.(\w+) = (.*)")
+_PAIRS = 6  # the most pairs of attributes that change together
 # the functions that labels assign, by their names
 _FUNCTIONS = {"torch.tanh": torch.tanh}
 _FUNCTION_TYPES = (FunctionType, BuiltinFunctionType)
@@ -69,18 +73,50 @@ def is_varied_attribute(name: str, module: Any) -> bool:
     return isinstance(value, float | bool) and not _SET_OTHERWISE.search(name)
 
 
+def attribute_pair_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call]:
+    """Yield a call for each of at most `_PAIRS` pairs of the attributes in `names` for which
+    `attribute_calls` makes calls, labelled with both assignments."""
+    calls = tuple(attribute_calls(call, module, names))
+    for first, second in itertools.islice(itertools.combinations(calls, 2), _PAIRS):
+        yield replace(first, label=f"{first.label} and {second.label}")
+
+
+def attribute_calls_with_arguments(
+    calls: Iterable[Call], module: Any, names: frozenset[str]
+) -> Iterator[Call]:
+    """Yield what `attribute_calls` yields for each of some calls with other arguments; the labels
+    name these after the assignment."""
+    for call in calls:
+        for changed in attribute_calls(call, module, names):
+            yield replace(changed, label=f"{changed.label}{_ARGUMENTS}{call.label}")
+
+
+def assignments_of(label: str) -> tuple[tuple[str, str], ...]:
+    """Return pairs of the name and the text of the value of each attribute that a label assigns; ()
+    for another label."""
+    texts = _NEXT.split(label.partition(_ARGUMENTS)[0])
+    matches = [_ASSIGNMENT.fullmatch(text) for text in texts]
+    return tuple((match[1], match[2]) for match in matches if match)
+
+
 def is_settable(modules: tuple[Any, ...], label: str) -> bool:
-    """Return whether `label` is an assignment "self.NAME = VALUE", and all of some modules have
-    that attribute as a plain value (number, boolean or string), of their own or of their class, or
-    as a function of their own where the label assigns one."""
-    assignment = LABEL.fullmatch(label)
-    if assignment is None:
-        return False
-    if assignment[2] in _FUNCTIONS:
-        values = [vars(module).get(assignment[1]) for module in modules]
+    """Return whether `label` assigns attributes, and all of some modules have these as plain values
+    (number, boolean or string), of their own or of their class, or as a function of their own where
+    the label assigns one."""
+    assignments = assignments_of(label)
+    return bool(assignments) and all(
+        _is_settable(modules, name, text) for name, text in assignments
+    )
+
+
+def _is_settable(modules: tuple[Any, ...], name: str, text: str) -> bool:
+    """Return whether all of some modules have an attribute that an assignment with the text of a
+    value may change."""
+    if text in _FUNCTIONS:
+        values = [vars(module).get(name) for module in modules]
         return all(isinstance(value, _FUNCTION_TYPES) for value in values)
     return all(
-        isinstance(inspect.getattr_static(module, assignment[1], None), bool | int | float | str)
+        isinstance(inspect.getattr_static(module, name, None), bool | int | float | str)
         for module in modules
     )
 
@@ -112,23 +148,26 @@ def _value_of(text: str) -> Any:
 
 @contextmanager
 def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[None]:
-    """Set the attribute that a label names on some modules, which `is_settable` accepts, in the
-    body; at its end restore the old values, and delete the attribute from modules that had it from
+    """Set the attributes that a label names on some modules, which `is_settable` accepts, in the
+    body; at its end restore the old values, and delete an attribute from modules that had it from
     their class."""
-    assignment = LABEL.fullmatch(label)
-    assert assignment is not None
-    old_values = [vars(module).get(assignment[1], _OF_CLASS) for module in modules]
-    new_value = _FUNCTIONS.get(assignment[2]) or _value_of(assignment[2])
+    assignments = assignments_of(label)
+    old_values = [
+        (module, name, vars(module).get(name, _OF_CLASS))
+        for module in modules
+        for name, _ in assignments
+    ]
     try:
         for module in modules:
-            setattr(module, assignment[1], new_value)
+            for name, text in assignments:
+                setattr(module, name, _FUNCTIONS.get(text) or _value_of(text))
         yield
     finally:
-        for module, value in zip(modules, old_values, strict=True):
+        for module, name, value in old_values:
             if value is _OF_CLASS:
-                delattr(module, assignment[1])
+                delattr(module, name)
             else:
-                setattr(module, assignment[1], value)
+                setattr(module, name, value)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import torch
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
+from regraft.verification.child.checks.argument_reads import ArgumentReads, argument_reads
 from regraft.verification.child.checks.argument_variants import (
     calls_with_dropout_rate,
     opposite_calls,
@@ -27,6 +28,7 @@ from regraft.verification.child.checks.attribute_stores import LateStore
 from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
     attribute_calls,
+    attribute_pair_calls,
     function_calls,
     read_attributes,
     record_reads,
@@ -57,7 +59,11 @@ from regraft.verification.child.checks.parameter_variants import (
     altered_calls,
     calls_in_other_layouts,
 )
-from regraft.verification.child.checks.size_variants import reranked_calls, resized_calls
+from regraft.verification.child.checks.size_variants import (
+    odd_width_calls,
+    reranked_calls,
+    resized_calls,
+)
 from regraft.verification.child.checks.unequal_axes import lengthen_axes
 from regraft.verification.child.checks.value_variants import NOT_FINITE, tenth_of, valued_calls
 from regraft.verification.child.session import Session
@@ -82,7 +88,8 @@ class Domain:
     of either version assigns after construction, `compares` whether changed lines compare. `tested`
     are the attributes that changed lines read and that tests of branches in them read, too,
     `read_by_one_version` those that changed lines of one version read, and the other version does
-    not read anywhere.
+    not read anywhere. `combines` tells that
+    attributes also change in pairs, and that widths become odd.
     """
 
     constants: Constants
@@ -93,6 +100,7 @@ class Domain:
     compares: bool = False
     tested: frozenset[str] = frozenset()
     read_by_one_version: frozenset[str] = frozenset()
+    combines: bool = False
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -129,10 +137,38 @@ def domain_of(definition: str, session: Session) -> Domain:
             frozenset[str]() if session.by_rules else _read_by_one_version(versions, session)
         )
         domain = Domain(
-            constants, names, attributes, not_finite, late, compares, tested, read_by_one_version
+            constants,
+            names,
+            attributes,
+            not_finite,
+            late,
+            compares,
+            tested,
+            read_by_one_version,
+            combines=not session.by_rules,
         )
         session.domains[definition] = domain
     return domain
+
+
+def reads_of_arguments(definition: str, method: str, session: Session) -> ArgumentReads:
+    """Return which parameters of a function, or of a method of a class, decide what its changed
+    lines compute in either version; computed once in a session and stored in
+    `session.argument_reads`. It is empty for changes by rules."""
+    key = definition, method
+    reads = session.argument_reads.get(key)
+    if reads is None:
+        reads = ArgumentReads()
+        for changes, module in (
+            (session.changes, session.changed),
+            (session.original_tracer.changes, session.original),
+        ):
+            for change in changes if not session.by_rules else ():
+                if change.definition == definition:
+                    node = definition_node(module, definition)
+                    reads = reads.joined_with(argument_reads(node, change.statements, method))
+        session.argument_reads[key] = reads
+    return reads
 
 
 def late_attributes(session: Session) -> dict[str, frozenset[str]]:
@@ -218,6 +254,8 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from biased_calls(call, names, _head_counts(call, target.module))
     yield from added_mask_calls(call, names, target.callable)
     yield from resized_calls(call, domain.constants, features=not has_parameters)
+    if domain.combines and not has_parameters:
+        yield from odd_width_calls(call)
     yield from lengthen_axes(call, accepts)
     yield from reranked_calls(call)
     yield from valued_calls(
@@ -232,6 +270,8 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     for optional_call in optional_calls[:_OPTIONAL]:
         yield from lengthen_axes(optional_call, accepts, 2)
     yield from attribute_calls(call, target.module, domain.attributes)
+    if domain.combines:
+        yield from attribute_pair_calls(call, target.module, domain.attributes)
     yield from attribute_calls(tenth_of(call), target.module, domain.attributes)
     yield from function_calls(call, target.module, domain.tested)
     yield from _opposite_calls(call, target, domain)

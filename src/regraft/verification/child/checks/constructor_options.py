@@ -3,6 +3,7 @@ definition reads."""
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import itertools
@@ -19,12 +20,14 @@ from torch.nn import functional
 
 from regraft.verification.child.checks.code_replacement import definition_node, syntax_tree
 from regraft.verification.child.checks.constructor_flow import all_keyword_defaults, base_classes
-from regraft.verification.child.checks.options_read import options_read
+from regraft.verification.child.checks.forms_of_options import annotated_choices, other_forms
+from regraft.verification.child.checks.options_read import options_deciding
 from regraft.verification.child.checks.size_variants import (
     is_affordable,
     moved_features,
     resize_dimensions,
 )
+from regraft.verification.child.checks.value_variants import replace_integers
 from regraft.verification.child.drivers import config_variations, source_hints, standalone_parts
 from regraft.verification.child.drivers.configuration_objects import (
     fields_of,
@@ -37,9 +40,10 @@ from regraft.verification.child.session import Session
 
 SECONDS = 6.0  # for building one definition with other values
 _CANDIDATES = 8  # the most parts that are tried for another value of an option
-_VALUES = 4  # the most other values of a number, flag or unset option that changed lines read
-_PAIRS = 8  # the most pairs of options that change together
+_VALUES = 5  # the most other values of a number, flag or unset option that changed lines read
+_PAIRS = 10  # the most pairs of options that change together
 _LARGEST_NUMBER = 8  # the largest integer that is no size
+_TOKEN = re.compile(r"(^|_)(id|idx|index|token)$")  # the names of options that are tokens
 _OPPOSITES = 12  # the most parts with a negative number, or zero, that are tried
 # The format and the device that parameters can be made with, by the names of arguments for them.
 _OF_TENSORS = {"dtype": torch.float64, "device": torch.device("cpu")}
@@ -106,9 +110,13 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     `session.tried_options`.
     """
     part = _with_keywords(part, words, session)
-    choices = source_hints.compared_strings(inspect.getsource(session.original))
+    choices = annotated_choices(
+        part.arguments,
+        getattr(session.original, part.cls),
+        source_hints.compared_strings(inspect.getsource(session.original)),
+    )
     overrides = _overrides(part, words, choices, session)
-    read = frozenset() if session.by_rules else frozenset(options_read(part.definition, session))
+    read = frozenset[str]() if session.by_rules else options_deciding(part.definition, session)
     search = _Search(part, session, session.ledger.deadline_within(SECONDS))
     for names, candidates in (*_all_floats_changed(part, overrides), *overrides):
         if not set(names) <= search.varied_names:
@@ -241,7 +249,8 @@ def _overrides(
                     _with_fitting_inputs(changed_part, part, path[-1])
                 )
         elif name in words:
-            for alternative in _other_values(name, argument, choices):
+            tree = syntax_tree(str(session.original.__file__))
+            for alternative in _other_values(name, argument, choices, tree):
                 parts_by_option.setdefault(name, []).extend(
                     _with_fitting_inputs(_with_argument(part, name, alternative), part, name)
                 )
@@ -299,9 +308,14 @@ def _with_argument(part: Part, name: str, value: Any) -> Part:
 def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[Part]:
     """Yield a changed part, then parts with inputs that may fit it: for a changed size (an integer
     above 2) inputs of that size, where these are affordable; for a changed flag inputs whose
-    features are in another dimension (`moved_features`), since it may tell which."""
-    yield changed_part
+    features are in another dimension (`moved_features`), since it may tell which. For a token, the
+    first part has inputs with the token among their integers."""
     old_value, new_value = _plain_value(part, name), _plain_value(changed_part, name)
+    if type(new_value) is int and new_value >= 0 and _TOKEN.search(name):
+        yield standalone_parts.with_calls(
+            changed_part, lambda call: replace_integers(call, (new_value,), call.label, tokens=True)
+        )
+    yield changed_part
     if isinstance(old_value, bool):
         all_calls = zip(*map(moved_features, part.calls), strict=True)
         yield from (replace(changed_part, calls=calls) for calls in all_calls)
@@ -313,11 +327,14 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
         )
 
 
-def _other_values(name: str, value: Any, choices: source_hints.Choices) -> Iterator[Any]:
+def _other_values(
+    name: str, value: Any, choices: source_hints.Choices, tree: ast.Module
+) -> Iterator[Any]:
     """Yield other values for the argument `name` whose value is `value`: for a class of layers, or
     a partial call of it, another class; for a function of PyTorch another one; where there is no
     format or device of parameters those of `_OF_TENSORS`; then those of
-    `config_variations.second_values`, such as the opposite of a flag."""
+    `config_variations.second_values`, such as the opposite of a flag, with `other_forms` behind the
+    first. `tree` is the syntax tree of the file."""
     candidates: tuple[Any, ...] = ()
     cls = value.func if isinstance(value, functools.partial) else value
     if isinstance(cls, type) and issubclass(cls, nn.Module):
@@ -328,8 +345,14 @@ def _other_values(name: str, value: Any, choices: source_hints.Choices) -> Itera
     elif value is None and name in _OF_TENSORS:
         candidates = (_OF_TENSORS[name],)
     yield from (candidate for candidate in candidates if candidate is not value)
-    for override in config_variations.second_values({name: value}, frozenset({name}), choices):
-        yield override[name]
+
+    def second_values(key: str, plain_value: Any) -> tuple[Any, ...]:
+        """Return the second values of a plain value."""
+        overrides = config_variations.second_values({key: plain_value}, frozenset({key}), choices)
+        return tuple(override[key] for override in overrides)
+
+    values = second_values(name, value)
+    yield from (*values[:1], *other_forms(name, value, tree, second_values), *values[1:])
 
 
 def _is_function_of_torch(value: Any) -> bool:

@@ -40,7 +40,7 @@ def _is_none(default: ast.expr | None) -> bool:
 
 def _is_read_in_lines(name: str, function: Function, lines: Lines) -> bool:
     """Return whether the lines read the parameter, or a variable that depends on it."""
-    dependent = _dependent_variables(name, function)
+    dependent = dependent_variables(name, function)
     reads = (
         node for node in ast.walk(function) if isinstance(node, ast.Name) and not _is_stored(node)
     )
@@ -52,7 +52,7 @@ def _is_read_in_lines(name: str, function: Function, lines: Lines) -> bool:
     )
 
 
-def _dependent_variables(name: str, function: Function) -> frozenset[str]:
+def dependent_variables(name: str, function: Function) -> frozenset[str]:
     """Return the variables of a function that depend on a parameter, the parameter included."""
     dependent = {name}
     while True:

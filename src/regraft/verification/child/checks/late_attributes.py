@@ -18,7 +18,7 @@ from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.attribute_stores import LateStore, late_stores
 from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
-    LABEL,
+    assignments_of,
     is_varied_attribute,
     other_value,
 )
@@ -199,8 +199,7 @@ class LateValues:
         by_rules: tested rules made the change. They read the attributes that the original reads, so
         that two values from construction are enough.
         """
-        assignments = [LABEL.fullmatch(label) for label in labels]
-        names = {assignment[1] for assignment in assignments if assignment is not None}
+        names = {name for label in labels for name, _ in assignments_of(label)}
         for name, store in stores.items():
             pair = definition, name
             if by_rules and len(self.constructed.get(pair, ())) > 1:

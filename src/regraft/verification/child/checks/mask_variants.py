@@ -109,6 +109,28 @@ def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Ite
             yield replace(masked, label=f"mask: {name} of {label}", beyond="masks")
 
 
+def strong_masks(call: Call) -> tuple[Any, ...]:
+    """Return masks for the inputs of a call that are padded on the left and in which a row has no
+    key: of booleans and to add to scores, of shape (rows, 1, queries, keys), of ones and zeros, of
+    shape (rows, keys), and of booleans that are true where something is left out; () for a call
+    without floating tensors of three or four dimensions."""
+    inputs = [tensor for tensor in tensors(call) if _is_float_batch(tensor)]
+    if not inputs:
+        return ()
+    masks = _padding_masks(inputs)
+    visible_pairs = masks["booleans, left padding"]
+    visible_pairs = visible_pairs & _visible_elements("a row fully masked", visible_pairs.shape)
+    added = torch.zeros(visible_pairs.shape, dtype=inputs[0].dtype)
+    lowest = torch.finfo(added.dtype).min
+    visible_keys = visible_pairs[:, 0, 0]
+    return (
+        visible_pairs,
+        added.masked_fill(~visible_pairs, lowest),
+        visible_keys.long(),
+        ~visible_keys,
+    )
+
+
 def _padding_masks(inputs: list[Any]) -> dict[str, Any]:
     """Return by description masks for inputs padded on the left: to add to scores and of booleans,
     of shape (rows, 1, queries, keys), and of ones and zeros, of shape (rows, keys); and a mask to

@@ -21,7 +21,7 @@ from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 
 _PARAMETERS = 6  # the most parameters that get a value
 _CONTEXT_LENGTH = 7  # positions of a sequence beside an image
-_ACCEPTED = 2  # the most values of a parameter that the original accepts
+_ACCEPTED = 3  # the most values of a parameter that the original accepts
 _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
 _INTEGER = re.compile(r"\bint\b")
 _FRACTION = re.compile(r"\bfloat\b")
@@ -102,7 +102,7 @@ class _Trials:
     def accepted_calls(self, parameter: inspect.Parameter) -> Iterator[Call]:
         """Yield the call with each value of a parameter that the original accepts and that changes
         its results."""
-        for description, value in _values_for(parameter, self.call, self.target.module):
+        for description, value in values_for(parameter, self.call, self.target.module):
             accepted = self._accepted_call(parameter.name, value)
             if accepted is not None:
                 label = f"{parameter.name} given, {description}"
@@ -121,12 +121,12 @@ class _Trials:
         ]
         for candidate in candidates:
             outcome = execute(self.target, candidate, Plan(gradients=False))
-            if outcome.error is None and _changes_result(self.outcome_without, outcome):
+            if outcome.error is None and changes_result(self.outcome_without, outcome):
                 return candidate
         return None
 
 
-def _values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterator[tuple[str, Any]]:
+def values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a description and a value that a parameter may take: plain values, pairs of
     tensors, tensors, then two numbers where there is no annotation."""
     yield from _plain_values(parameter)
@@ -161,9 +161,9 @@ def _plain_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
     if _LISTED.search(text):
         yield "[0]", [0]
     if _INTEGER.search(_LISTED.sub("", text)):
-        yield from (("1", 1), ("2", 2))
+        yield from (("1", 1), ("2", 2), ("0", 0))
     if _FRACTION.search(text) and parameter.name not in CHANCE_FIELDS:
-        yield from (("0.5", 0.5), ("3.0", 3.0))
+        yield from (("0.5", 0.5), ("3.0", 3.0), ("0.0", 0.0))
 
 
 def _is_integer(value: Any) -> bool:
@@ -313,7 +313,7 @@ def _head_sizes(module: Any, inputs: Sequence[torch.Tensor]) -> list[int]:
     return list(dict.fromkeys([*named_sizes, *computed_sizes]))
 
 
-def _changes_result(outcome_without: Outcome, outcome_with: Outcome) -> bool:
+def changes_result(outcome_without: Outcome, outcome_with: Outcome) -> bool:
     """Return whether an input changes an output, or lets the original return a result where it
     raises without the input; an output that is no tensor counts as changed."""
     if outcome_without.error is not None:

@@ -4,11 +4,13 @@ had a single value in all comparisons."""
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from regraft.verification.child.checks.argument_reads import deciding_expressions
 from regraft.verification.child.checks.code_constants import changed_nodes
 from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.checks.constructor_flow import (
@@ -68,9 +70,18 @@ def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:
     return tuple(sorted(constant_options))
 
 
-def options_read(definition: str, session: Session) -> dict[str, Option]:
+def options_deciding(definition: str, session: Session) -> frozenset[str]:
+    """Return the names of the options that decide what changed lines of a definition compute in
+    either version, also through local variables and the branches around the lines."""
+    return frozenset(options_read(definition, session, through_variables=True))
+
+
+def options_read(
+    definition: str, session: Session, *, through_variables: bool = False
+) -> dict[str, Option]:
     """Return by name the options (parameters of the constructor, or fields of a configuration) that
-    changed lines of a definition read in either version, also through attributes of `self`."""
+    changed lines of a definition read in either version, also through attributes of `self`, and
+    with `through_variables` also those that reach the lines through local variables."""
     option_by_name: dict[str, Option] = {}
     for changes, module in (
         (session.changes, session.changed),
@@ -79,7 +90,10 @@ def options_read(definition: str, session: Session) -> dict[str, Option]:
         for change in changes:
             if change.definition == definition:
                 for option in _options_in_lines(
-                    change, module, through_objects=not session.by_rules
+                    change,
+                    module,
+                    through_objects=not session.by_rules,
+                    through_variables=through_variables,
                 ):
                     if option.name not in option_by_name or not option.makes_object:
                         option_by_name[option.name] = option
@@ -87,14 +101,15 @@ def options_read(definition: str, session: Session) -> dict[str, Option]:
 
 
 def _options_in_lines(
-    change: Change, module: ModuleType, *, through_objects: bool
+    change: Change, module: ModuleType, *, through_objects: bool, through_variables: bool
 ) -> Iterator[Option]:
     """Yield the options (parameters of the constructor, or fields of a configuration) that the
     changed lines of a definition in one module read, also through attributes of `self`; an option
     may come several times.
 
     An attribute that holds an object, such as a layer or a list of layers, reads the options that
-    the object is made with; these count with `through_objects` only.
+    the object is made with; these count with `through_objects` only. With `through_variables` the
+    options count that decide local variables which the lines read.
     """
     path = str(module.__file__)
     tree = syntax_tree(path)
@@ -103,7 +118,10 @@ def _options_in_lines(
     )
     configs = config_sources.config_names(Path(path).read_text(encoding="utf-8", errors="replace"))
     construction = _Construction.of(definition, tree, configs)
-    for node in changed_nodes(change, module):
+    nodes = changed_nodes(change, module)
+    if through_variables:
+        nodes = itertools.chain(nodes, deciding_expressions(definition, change.statements))
+    for node in nodes:
         yield from construction.options_in(node, through_objects=through_objects)
 
 

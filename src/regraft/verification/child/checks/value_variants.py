@@ -61,10 +61,10 @@ def valued_calls(
     if not any(map(_has_integers, tensors(call))):
         return
     for size in constants.sizes:
-        yield _replace_integers(call, (size - 1, size, size + 1), f"whole numbers around {size}")
-    yield _replace_integers(call, (-1,), "negative whole numbers")
+        yield replace_integers(call, (size - 1, size, size + 1), f"whole numbers around {size}")
+    yield replace_integers(call, (-1,), "negative whole numbers")
     for name, token in special_tokens(model):
-        yield _replace_integers(call, (token,), f"{name} {token}", tokens=True)
+        yield replace_integers(call, (token,), f"{name} {token}", tokens=True)
 
 
 def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
@@ -173,7 +173,7 @@ def tenth_of(call: Call) -> Call:
     return map_call(call, divide_leaf, call.label, call.beyond)
 
 
-def _replace_integers(
+def replace_integers(
     call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False
 ) -> Call:
     """Return a call in whose integer tensors the values replace every fifth number: the first value

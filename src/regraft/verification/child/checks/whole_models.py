@@ -13,6 +13,7 @@ import torch
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.checks.argument_combinations import single_calls
 from regraft.verification.child.checks.argument_variants import (
     signature_of,
     varied_argument_calls,
@@ -20,13 +21,19 @@ from regraft.verification.child.checks.argument_variants import (
 )
 from regraft.verification.child.checks.code_constants import Constants
 from regraft.verification.child.checks.code_replacement import syntax_tree
-from regraft.verification.child.checks.comparison_domain import domain_of, named_arguments
+from regraft.verification.child.checks.comparison_domain import (
+    domain_of,
+    named_arguments,
+    reads_of_arguments,
+)
 from regraft.verification.child.checks.consecutive_calls import subject_called_repeatedly
 from regraft.verification.child.checks.constructed_parts import parts_as_constructed
 from regraft.verification.child.checks.constructor_options import note_options, varied_parts
+from regraft.verification.child.checks.device_arguments import refute_other_devices
 from regraft.verification.child.checks.feature_widths import widened_parts
 from regraft.verification.child.checks.mask_variants import biased_calls, masked_calls
 from regraft.verification.child.checks.optional_values import optional_value_calls
+from regraft.verification.child.checks.options_read import options_deciding
 from regraft.verification.child.checks.repeated_calls import Decoding, Generating
 from regraft.verification.child.checks.size_variants import resize_dimensions, resized_calls
 from regraft.verification.child.checks.unequal_axes import lengthen_axes
@@ -113,10 +120,13 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
         note_options(definition, arguments, session)
     for part in parts.parts:
         yield from _part_called_repeatedly(part, session)
+        if not session.by_rules:
+            refute_other_devices(part, session)
         words = _deciding_words((part.definition, part.cls), session)
         for variation in varied_parts(part, words, session):
             names = variation.names
-            varied = variation.part.subject(f"with another {', '.join(names)}")
+            varied_part = _with_other_arguments(variation.part, names, session)
+            varied = varied_part.subject(f"with another {', '.join(names)}")
             yield replace(
                 varied,
                 fields=names,
@@ -132,6 +142,19 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
         for constructed in parts_as_constructed(part, session):
             yield constructed.subject("as the file builds it")
             note_options(part.definition, constructed.arguments, session)
+
+
+def _with_other_arguments(part: Part, names: tuple[str, ...], session: Session) -> Part:
+    """Return a part with a further call for each argument that changed lines read, with another
+    value of it, where one of the options `names` of the part decides what these lines compute; the
+    part itself for changes by rules, and where the original does not accept such calls."""
+    reads = reads_of_arguments(part.definition, "forward", session)
+    if not reads.names or options_deciding(part.definition, session).isdisjoint(names):
+        return part
+    model = switch_mode(build_seeded(0, part.build, session.original), False)
+    calls = single_calls(part.calls[-1], Target(model, scope=session.original), reads)
+    extended = replace(part, calls=(*part.calls, *calls))
+    return extended if calls and accepts(extended, session) else part
 
 
 def _part_called_repeatedly(part: Part, session: Session) -> Iterator[Subject]:

@@ -151,23 +151,26 @@ def _inverted_flag(_: str, value: bool, __: Choices) -> tuple[bool, ...]:
 
 
 def _related_rates(_: str, value: float, __: Choices) -> tuple[float, ...]:
-    """Return rates that have an effect instead of 0, an epsilon or a negative rate; half, twice and
-    a quarter of others."""
+    """Return rates that have an effect instead of 0, an epsilon or a negative rate; half, twice, a
+    quarter and 1.6 times of others, and 1."""
     if value == 0:
         return (0.2, 0.1)
-    return (0.01, 0.02) if value < _EPSILON else (value / 2, value * 2, value / 4)
+    if value < _EPSILON:
+        return (0.01, 0.02)
+    alternatives = (value / 2, value * 2, value / 4, 1.6 * value, 1.0)
+    return tuple(number for number in alternatives if number != value)
 
 
 def _related_numbers(name: str, value: int, choices: Choices) -> tuple[int, ...]:
     """Return 2, then 1 instead of a number that stands for none (0, -1), since of one thing the
-    first is all of them; twice, half, one and two more of others, () for the width of a model.
-    Numbers that the file looks the field up with come first."""
+    first is all of them; twice, half, one and two more of others, and three more than twice, () for
+    the width of a model. Numbers that the file looks the field up with come first."""
     keys = tuple(key for key in choices.get(name, ()) if type(key) is int and key != value)
     if value in (0, -1):
         return (*keys, 2, 1)
     if config_shrinking.is_hidden(name):
         return keys
-    return (*keys, *dict.fromkeys((value * 2, value // 2, value + 1, value + 2)))
+    return (*keys, *dict.fromkeys((value * 2, value // 2, value + 1, value + 2, 2 * value + 3)))
 
 
 def _alternative_strings(name: str, value: str, choices: Choices) -> tuple[str, ...]:
