@@ -49,7 +49,6 @@ REFUSED = {
     domain.StridesDecide,
     domain.ContainsInATensor,
     domain.ContainsInAnArray,
-    domain.Padded,
     domain.RowsOfAMask,
     domain.SmallestOfAnArray,
     domain.ValueAsText,

@@ -144,7 +144,7 @@ def test_the_fastest_compiler_is_taken_and_recorded(
 ) -> None:
     pytest.importorskip("openvino")
     both = [compilers.compiler_named(name) for name in ("onnxruntime", "openvino")]
-    monkeypatch.setattr("regraft.splitting.pipeline.installed_compilers", lambda: both)
+    monkeypatch.setattr("regraft.splitting.build_options.installed_compilers", lambda: both)
     times = iter([(1.0, 9.0), (2.0, 9.0)] if fastest == "onnxruntime" else [(2.0, 9.0), (1.0, 9.0)])
     monkeypatch.setattr("regraft.splitting.pipeline.time_calls", lambda *_: next(times))
     network = skips(compiler="auto")
@@ -222,5 +222,5 @@ def test_an_island_takes_the_sizes_of_its_samples_alone() -> None:
     assert network.report.islands
     assert all(difference(network(*call), model(*call)) == "" for call in calls)
     run, _ = network.host.regions[0]
-    with pytest.raises(ValueError, match=r"island_0.pt2 takes \(3, 3\), not \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"gets x of \(4, 4\) and was compiled for \(3, 3\)"):
         run(None, {"i0": torch.ones(4, 4).numpy()})
