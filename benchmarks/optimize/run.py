@@ -35,9 +35,10 @@ from families import NotBuilt, built, families, load
 import regraft
 from regraft.execution.compare import identical
 from regraft.verification.child import call_arguments, weights
-from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target
+from regraft.verification.child.comparison_terms import Largest
 from regraft.verification.child.outcome_comparison import judge
-from regraft.verification.child.result_comparison import Largest
 
 SECONDS = 60  # for one family
 PLAN = Plan(gradients=True)

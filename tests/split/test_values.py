@@ -10,6 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.splitting.program.type_patterns import open_dimensions  # noqa: E402
+from regraft.splitting.program.value_tests import (  # noqa: E402
+    get_alternative,
+    is_independent,
+    is_truth_of_operand,
+    list_parts,
+)
 from regraft.splitting.program.values import (  # noqa: E402
     NO_TWIN,
     EitherValue,
@@ -19,10 +25,6 @@ from regraft.splitting.program.values import (  # noqa: E402
     TensorValue,
     convert_to_host,
     fork,
-    get_alternative,
-    is_independent,
-    is_truth_of_operand,
-    list_parts,
     make_value,
 )
 

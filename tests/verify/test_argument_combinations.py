@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 import torch
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Target
+from regraft.verification.child.call_outcomes import Target
 from regraft.verification.child.checks.argument_combinations import (
     changed_names,
     combined_calls,

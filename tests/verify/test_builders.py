@@ -17,7 +17,7 @@ from torch import nn
 
 from regraft.verification.child.drivers import (
     class_instances,
-    guessing_driver,
+    guessed_instances,
     model_builders,
     module_flags,
 )
@@ -260,15 +260,15 @@ def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:
     values = {"base_width": 8, "depth": 2}
     unbuilt = class_instances.not_built_message(values)
     assert (
-        guessing_driver._blamed_parameter(
+        guessed_instances._blamed_parameter(
             f"{unbuilt}AssertionError: BasicBlock has no other base width", values
         )
         == "base_width"
     )
     assert (
-        guessing_driver._blamed_parameter(
+        guessed_instances._blamed_parameter(
             f"{unbuilt}TypeError: got multiple values for argument 'depth'", values
         )
         == "depth"
     )
-    assert guessing_driver._blamed_parameter(f"{unbuilt}ValueError: depths differ", values) == ""
+    assert guessed_instances._blamed_parameter(f"{unbuilt}ValueError: depths differ", values) == ""

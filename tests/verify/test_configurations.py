@@ -21,6 +21,7 @@ from torch import nn
 
 from regraft.verification.child import call_arguments
 from regraft.verification.child.drivers import (
+    config_reads,
     config_shrinking,
     config_sources,
     configuration_objects,
@@ -206,7 +207,7 @@ class Wrapper(nn.Module):
     def forward(self, x):
         return self.layer(x)
 """
-    assert config_sources.config_names(text) == {"config"}
+    assert config_reads.config_names(text) == {"config"}
 
 
 def test_options_of_a_parser_in_the_repository_give_an_invented_configuration(
@@ -343,4 +344,4 @@ def rescale(noise_cfg, noise_text, options, amount=0.0):
         return noise_cfg
     return amount * noise_cfg * factor
 """
-    assert config_sources.config_names(text) == {"config", "options"}
+    assert config_reads.config_names(text) == {"config", "options"}

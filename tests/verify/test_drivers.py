@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from regraft.verification.child import weights
-from regraft.verification.child.call_execution import drop_traceback
+from regraft.verification.child.call_outcomes import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,

@@ -18,13 +18,13 @@ pytest.importorskip("torch")
 
 import torch
 
-from regraft.verification.child.call_execution import Outcome
+from regraft.verification.child.call_outcomes import Outcome
 from regraft.verification.child.checks import mutants
 from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.mutants import Mutants, mutant_in_place, mutants_of
 from regraft.verification.child.checks.process_reads import new_process_reads
+from regraft.verification.child.comparison_terms import Largest, Rigour
 from regraft.verification.child.judge_process import Judge
-from regraft.verification.child.result_comparison import Largest, Rigour
 
 pytestmark = pytest.mark.usefixtures("here")
 

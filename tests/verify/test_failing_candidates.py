@@ -131,16 +131,16 @@ def test_a_condition_that_raises_leaves_the_others(
         yield from subject.calls
 
     makers = (
-        "other_calls",
+        "_other_calls",
         "decoding",
         "generating",
         "in_turn",
         "checkpointed",
-        "alone",
-        "with_other_fields",
+        "_alone",
+        "_with_other_fields",
     )
     for name in makers:
-        monkeypatch.setattr(whole_models, f"_{name}", raises)
+        monkeypatch.setattr(whole_models, name, raises)
     ledger = Ledger(tmp_path, ("Mlp",), NEVER)
     ledger.records["Mlp"].models.add("model")
     session: Any = SimpleNamespace(ledger=ledger, widened=set(), thorough=False)

@@ -11,19 +11,20 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from regraft.verification.child.call_execution import drop_traceback
+from regraft.verification.child.call_outcomes import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
     config_variations,
     described_shapes,
     further_calls,
+    guessed_slots,
     input_guesses,
     source_hints,
 )
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Sizes, Slot
 from regraft.verification.child.drivers.error_statements import statements_of_error
-from regraft.verification.child.drivers.guessing_driver import FunctionModule
+from regraft.verification.child.drivers.function_subjects import FunctionModule
 
 
 def calls(model: Any) -> Any:
@@ -548,5 +549,5 @@ def test_a_layer_is_as_wide_as_most_of_its_matrices() -> None:
             self.head_norm = nn.LayerNorm(4)
             self.query, self.key = nn.Linear(16, 16), nn.Linear(16, 16)
 
-    assert input_guesses.width_of(Block()) == 16
-    assert input_guesses.width_of(nn.LayerNorm(4)) == 4
+    assert guessed_slots.width_of(Block()) == 16
+    assert guessed_slots.width_of(nn.LayerNorm(4)) == 4

@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.verification.child.call_execution import Outcome  # noqa: E402
+from regraft.verification.child.call_outcomes import Outcome  # noqa: E402
+from regraft.verification.child.comparison_terms import Largest, Rigour  # noqa: E402
 from regraft.verification.child.judge_process import Judge  # noqa: E402
-from regraft.verification.child.result_comparison import Largest, Rigour  # noqa: E402
 
 torch.manual_seed(0)
 TENSORS = {

@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 
 from regraft.verification.child import call_arguments  # noqa: E402
 from regraft.verification.child.call_arguments import Call  # noqa: E402
+from regraft.verification.child.comparison_terms import Difference  # noqa: E402
 from regraft.verification.child.input_minimisation import TRIES, minimise_call  # noqa: E402
 from regraft.verification.child.ledger import Ledger  # noqa: E402
-from regraft.verification.child.result_comparison import Difference  # noqa: E402
 
 
 @pytest.fixture

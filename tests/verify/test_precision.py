@@ -8,11 +8,11 @@ pytest.importorskip("torch")
 
 import torch
 
-from regraft.verification.child.call_comparison import farther_outcome
-from regraft.verification.child.call_execution import Outcome
+from regraft.verification.child.call_outcomes import Outcome
+from regraft.verification.child.comparison_terms import Largest, Rigour
 from regraft.verification.child.half_precision import FEWEST, differing_halves, mean_errors
+from regraft.verification.child.jittered_results import farther_outcome
 from regraft.verification.child.outcome_comparison import judge
-from regraft.verification.child.result_comparison import Largest, Rigour
 
 EXACT = torch.linspace(1.0, 2.0, FEWEST, dtype=torch.float64)
 

@@ -14,12 +14,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.verification.child.call_execution import drop_traceback
+from regraft.verification.child.call_outcomes import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
     described_shapes,
     input_repairs,
+    input_suggestions,
 )
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot
 from regraft.verification.child.drivers.field_tables import BACKBONE
@@ -268,8 +269,8 @@ FITS = {
     "restore_groups": ConfigCase({"depths": [2], "num_layers": 1, "units": 16}, DEEP, DEEP),
 }
 TABLES: dict[str, tuple[Sequence[Repair[Any, Any]], Mapping[str, InputCase | ConfigCase]]] = {
-    "completions": (input_repairs.COMPLETIONS, COMPLETIONS),
-    "suggestions": (input_repairs.SUGGESTIONS, SUGGESTIONS),
+    "completions": (input_suggestions.COMPLETIONS, COMPLETIONS),
+    "suggestions": (input_suggestions.SUGGESTIONS, SUGGESTIONS),
     "fillings": (config_repairs.FILLINGS, FILLINGS),
     "cuts": (config_repairs.CUTS, CUTS),
     "fits": (config_repairs.FITS, FITS),
@@ -296,7 +297,7 @@ def test_the_expected_change_comes_from_its_row(table: Any, name: Any) -> None:
 
 @pytest.mark.parametrize("name", COMPLETIONS)
 def test_a_completion_is_the_first_change_of_its_message(name: Any) -> None:
-    (text,) = (row.example for row in input_repairs.COMPLETIONS if row.name == name)
+    (text,) = (row.example for row in input_suggestions.COMPLETIONS if row.name == name)
     case = COMPLETIONS[name]
     problem = case.problem(text)
     assert problem.failed.text == text

@@ -12,10 +12,10 @@ import regraft
 
 torch = pytest.importorskip("torch")
 
-from regraft.verification.child.call_execution import Outcome  # noqa: E402
+from regraft.verification.child.call_outcomes import Outcome  # noqa: E402
+from regraft.verification.child.comparison_terms import Largest, Rigour  # noqa: E402
 from regraft.verification.child.operation_noise import OperationNoise  # noqa: E402
 from regraft.verification.child.outcome_comparison import judge  # noqa: E402
-from regraft.verification.child.result_comparison import Largest, Rigour  # noqa: E402
 
 ATTENTION = """\
 from torch import nn

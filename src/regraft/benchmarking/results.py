@@ -10,9 +10,10 @@ from torch import nn
 
 from regraft.benchmarking.steps import BenchError, Call
 from regraft.verification.child import call_arguments, weights
-from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target
+from regraft.verification.child.comparison_terms import Largest, Rigour
 from regraft.verification.child.outcome_comparison import judge
-from regraft.verification.child.result_comparison import Largest, Rigour
 
 
 class Results:

@@ -19,6 +19,7 @@ from regraft import __version__
 from regraft.server.commands import Caller, Workspace
 from regraft.server.project import RuleChoice
 from regraft.server.prover import Request
+from regraft.server.tool_options import EXPLAINED, at_line, choice_options, repeat_option
 
 _INSTRUCTIONS = """\
 Regraft finds hand-written PyTorch code that an optimized kernel can replace, rewrites it, and \
@@ -26,7 +27,6 @@ proves or refutes a rewrite by running both versions. `check` reads source and n
 `verify`, `fix` and `bench` run the code that they are about. `verify` also judges changes that \
 Regraft did not make: its verdict is "proved", "unproven" with the reason, or "refuted" with a \
 counterexample."""
-
 Target = Literal["auto", "cpu", "cuda"]
 _Path = Annotated[str, Field(description="A path, relative to the working directory of the server")]
 _Rules = Annotated[
@@ -86,7 +86,7 @@ class Tools:
         workspace = self._workspace
         if bool(paths) == (source is not None):
             raise workspace.refusal("check takes `paths` or the text `source`, one of the two")
-        options = _choice_options(select, ignore, target, apply_all, unsafe)
+        options = choice_options(select, ignore, target, apply_all, unsafe)
         options += ["--explain"] * explain
         if source is not None:
             name = (
@@ -118,10 +118,10 @@ class Tools:
         if rule is not None:
             page = await workspace.run_text(Caller(context), ["rule", "--", rule])
             return {"rule": rule, "page": page}
-        options = _choice_options(select, None, None, False, False)
+        options = choice_options(select, None, None, False, False)
         arguments = ["check", "--explain", *options, "--", workspace.path(path or "")]
         report = await workspace.run_json(Caller(context), arguments)
-        return {key: _at_line(report[key], line) for key in _EXPLAINED}
+        return {key: at_line(report[key], line) for key in EXPLAINED}
 
     async def fix(
         self,
@@ -242,42 +242,9 @@ class Tools:
         workspace = self._workspace
         options = ["--mode", mode, "--rounds", str(rounds), "--threads", str(threads)]
         options += ["--verify" if prove else "--no-verify"]
-        options += _options("--packs", packs) + _options("--ignore", ignore)
+        options += repeat_option("--packs", packs) + repeat_option("--ignore", ignore)
         arguments = ["bench", *options, "--", workspace.driver(subject)]
         return await workspace.run_json(Caller(context), arguments)
-
-
-_EXPLAINED = ("findings", "near_misses", "not_followed", "errors", "warnings")
-
-
-def _at_line(entries: list[dict[str, Any]], line: int | None) -> list[dict[str, Any]]:
-    """Return the entries of a report that concern a line; all without a line."""
-    return [entry for entry in entries if line is None or _concerns(entry, line)]
-
-
-def _concerns(entry: dict[str, Any], line: int) -> bool:
-    """Return whether an entry of a report concerns a line; one without a place does."""
-    if "start" in entry:
-        return bool(entry["start"]["line"] <= line <= entry["end"]["line"])
-    return entry["line"] in (0, line)
-
-
-def _choice_options(
-    select: list[str] | None,
-    ignore: list[str] | None,
-    target: Target | None,
-    apply_all: bool,
-    unsafe: bool,
-) -> list[str]:
-    """Return the options of the command line that choose rules."""
-    options = _options("--select", select) + _options("--ignore", ignore)
-    options += [] if target is None else ["--target", target]
-    return options + ["--all"] * apply_all + ["--unsafe"] * unsafe
-
-
-def _options(name: str, values: list[str] | None) -> list[str]:
-    """Return an option with a list of words; nothing without a list."""
-    return [] if values is None else [f"{name}={','.join(values)}"]
 
 
 def create_server(workspace: Workspace) -> MCPServer[Any]:

@@ -11,12 +11,13 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.report.terminal import Watch, ignore
+from regraft.splitting.build_options import Options, check_options, chosen_compilers
 from regraft.splitting.checking.decision_check import check_split_network, unseen_side_errors
 from regraft.splitting.checking.original_network import CheckResult, Original
 from regraft.splitting.compiling.batch_regions import has_samples
@@ -26,21 +27,10 @@ from regraft.splitting.compiling.compiled_network import (
     count_models,
     reasons_of_islands,
 )
-from regraft.splitting.compiling.compilers import (
-    AUTO,
-    Compiler,
-    compiler_named,
-    installed_compilers,
-)
-from regraft.splitting.compiling.engine_settings import (
-    EngineSettings,
-    engine_settings,
-    given_settings,
-)
+from regraft.splitting.compiling.engine_settings import engine_settings, given_settings
 from regraft.splitting.compiling.speed import time_calls
 from regraft.splitting.emitting.artefact_protocol import Emitter, SplitNetwork
 from regraft.splitting.emitting.emit_directory import write_host
-from regraft.splitting.emitting.emitters import EMITTERS
 from regraft.splitting.emitting.program_outline import outline_of, region_facts
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report
@@ -66,40 +56,6 @@ from regraft.splitting.sampling.dynamic_sizes import DynamicSize, guard_sizes, r
 from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
 from regraft.splitting.specialising.state import ClampedSizes, Location
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a split that its result depends on; see `split`.
-
-    artefact: a key of `EMITTERS`.
-    """
-
-    compiler: Compiler
-    unseen: str
-    artefact: str
-    measure: bool
-    settings: EngineSettings
-    dynamic: tuple[str, ...]
-
-    @property
-    def emitter(self) -> Emitter:
-        """Return the emitter of the artefact."""
-        return EMITTERS[self.artefact]
-
-    @property
-    def in_words(self) -> tuple[str, ...]:
-        """Return the options as text, equal in every process that splits with them."""
-        compiler = self.compiler
-        return (
-            compiler.name,
-            compiler.version,
-            self.unseen,
-            self.artefact,
-            str(self.measure),
-            str(self.settings),
-            *self.dynamic,
-        )
 
 
 def split(
@@ -164,34 +120,6 @@ def split(
     if key is not None:
         store_network(key, result.directory)
     return result
-
-
-def check_options(
-    compiler: str, unseen: str, single_file: bool, batched: bool, measure: bool
-) -> None:
-    """Raise ValueError for a wrong value of `unseen`, and for options that do not go together."""
-    if unseen not in ("refuse", "raise"):
-        raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
-    if single_file and compiler not in ("onnxruntime", AUTO):
-        raise ValueError("single files are for ONNX Runtime; leave the compiler out")
-    if single_file and batched:
-        raise ValueError("a single file takes one sample")
-    if compiler == AUTO and not measure:
-        raise ValueError('compiler="auto" takes the fastest one, so it has to measure')
-
-
-def chosen_compilers(name: str, settings: Mapping[str, Any]) -> list[Compiler]:
-    """Return the compiler of this name; for "auto" all that are installed and take the settings.
-
-    Raises ValueError for an unknown name, and for a compiler that does not take one of the
-    settings.
-    """
-    if name == AUTO:
-        return [choice for choice in installed_compilers() if settings.keys() <= choice.settings]
-    compiler = compiler_named(name)
-    for setting in settings.keys() - compiler.settings:
-        raise ValueError(f"the compiler {name} takes no {setting}; leave them out")
-    return [compiler]
 
 
 def build_fastest(

@@ -4,7 +4,6 @@ followed."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -12,8 +11,6 @@ import torch
 
 ValueT = TypeVar("ValueT", bound="ValueBase")
 _CONTAINERS = frozenset({list, dict, set})
-
-
 NO_TWIN: Any = object()  # the second world holds what the first does
 
 
@@ -233,25 +230,6 @@ Value: TypeAlias = StaticValue | HostValue | TensorValue | RecordValue | EitherV
 Names: TypeAlias = dict[str, Value]
 
 
-def list_parts(value: Value) -> list[tuple[Any, Any]]:
-    """Return the elements of a tuple, list or tensor, each as a pair of its example and its value
-    in the second world (NO_TWIN where that is the example); elements that only one world has are
-    left out."""
-    examples = list(value.example)
-    twins = [NO_TWIN] * len(examples) if value.twin is NO_TWIN else list(value.second_example)
-    return list(zip(examples, twins, strict=False))
-
-
-def has_kind(values: Iterable[Value], value_class: type[ValueBase]) -> bool:
-    """Return whether any of the values is of the class `value_class`."""
-    return any(isinstance(value, value_class) for value in values)
-
-
-def are_static(values: Iterable[Value]) -> bool:
-    """Return whether all of the values are known now."""
-    return all(isinstance(value, StaticValue) for value in values)
-
-
 def make_value(example: Any, code: ast.expr, twin: Any = NO_TWIN) -> ComputedValue:
     """Return a value that has a name: regions compute tensors, the host everything else."""
     value_class = TensorValue if isinstance(example, torch.Tensor) else HostValue
@@ -269,46 +247,6 @@ def convert_to_host(value: StaticValue | ComputedValue) -> HostValue:
         constant=isinstance(value, TensorValue) and value.constant,
         truth=isinstance(value, StaticValue) and value.truth,
         partial=value.partial,
-    )
-
-
-def get_alternative(value: Value) -> Value:
-    """Return the alternative of an EitherValue, a tensor or a value of the host; any other value as
-    it is."""
-    if isinstance(value, EitherValue):
-        return replace(value.alternative, partial=value.partial)
-    return value
-
-
-def is_independent(value: Value) -> bool:
-    """Return whether a computed value is noted as one that no input decides; False for a value that
-    is known now."""
-    computed = value.alternative if isinstance(value, EitherValue) else value
-    return isinstance(computed, (HostValue, TensorValue)) and computed.constant
-
-
-def is_truth_of_operand(value: Value) -> bool:
-    """Return whether a value is the truth of what may be a tensor in the original, as the value of
-    `and` or `or` is; of an EitherValue, whether its alternative is."""
-    single = value.alternative if isinstance(value, EitherValue) else value
-    return isinstance(single, (StaticValue, HostValue)) and single.truth
-
-
-def lists_in(example: Any) -> Iterator[Any]:
-    """Yield the lists and sets in lists, tuples and dictionaries, `example` itself among them."""
-    if isinstance(example, (list, set)):
-        yield example
-    if isinstance(example, (list, tuple, dict)):
-        for element in example.values() if isinstance(example, dict) else example:
-            yield from lists_in(element)
-
-
-def list_lengths(example: Any) -> tuple[Any, ...]:
-    """Return the lengths of the lists in lists, tuples and dictionaries, in the order of
-    `lists_in`; of a set its elements."""
-    return tuple(
-        frozenset(container) if isinstance(container, set) else len(container)
-        for container in lists_in(example)
     )
 
 

@@ -7,7 +7,8 @@ import ast
 import torch
 
 from regraft.splitting.program.record_classes import FIXED
-from regraft.splitting.program.values import HostValue, RecordValue, StaticValue, Value, list_parts
+from regraft.splitting.program.value_tests import list_parts
+from regraft.splitting.program.values import HostValue, RecordValue, StaticValue, Value
 from regraft.splitting.specialising.elements import get_element, make_list, take_apart
 from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.inplace import store_element

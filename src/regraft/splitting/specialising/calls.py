@@ -5,27 +5,21 @@ from __future__ import annotations
 
 import ast
 import builtins
-import contextlib
-import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy
 import torch
 
-from regraft.splitting.errors import ReadInside
-from regraft.splitting.program.record_classes import is_namedtuple, is_record
+from regraft.splitting.program.record_classes import is_record
 from regraft.splitting.program.residual_expressions import (
-    MUTATORS,
     holds_tensor,
-    is_display,
     is_integer_scalar,
     is_torch,
-    method_call,
     name,
 )
+from regraft.splitting.program.value_tests import are_static, has_kind
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
@@ -34,18 +28,21 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
-    are_static,
-    has_kind,
 )
 from regraft.splitting.specialising.attributes import read_attribute
-from regraft.splitting.specialising.builtin_calls import call_builtin, call_math
-from regraft.splitting.specialising.code_running import run_code, run_operation
+from regraft.splitting.specialising.builtin_calls import call_builtin
+from regraft.splitting.specialising.call_operands import ITERATING_BUILTINS, Call, takes_either
+from regraft.splitting.specialising.changing_calls import (
+    call_in_place,
+    call_with_out,
+    check_changed_container,
+)
+from regraft.splitting.specialising.code_running import run_operation
+from regraft.splitting.specialising.deciding_modules import has_to_be_followed, run_as_operation
 from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.generators import is_generator, read_at_once
 from regraft.splitting.specialising.inlining import inline
-from regraft.splitting.specialising.inplace import find_aliases, replace_aliases
 from regraft.splitting.specialising.lasting_effects import changes_outside
-from regraft.splitting.specialising.list_splits import split_by_list
 from regraft.splitting.specialising.local_functions import (
     as_definition,
     body_nodes,
@@ -57,6 +54,8 @@ from regraft.splitting.specialising.method_calls import (
     call_method,
     evaluate_arguments,
 )
+from regraft.splitting.specialising.module_calls import call_mode_change, call_module
+from regraft.splitting.specialising.number_builtins import call_math
 from regraft.splitting.specialising.object_calls import call_on_object
 from regraft.splitting.specialising.object_methods import construct_object
 from regraft.splitting.specialising.record_fields import (
@@ -73,106 +72,13 @@ from regraft.splitting.specialising.stand_ins import (
 from regraft.splitting.specialising.state import LocalFunction, Specialisation
 from regraft.splitting.specialising.sums_and_extremes import find_extreme_position
 from regraft.splitting.specialising.tensor_calls import (
-    COMPARISONS,
-    check_scalars,
-    check_squeeze,
-    compare_tensors,
     concatenate_list,
     convert_to_tensor,
-    has_to_be_followed,
-    is_custom,
     is_predictable,
-    module_decides,
-    read_single_numbers,
-    run_as_operation,
     run_constant_call,
 )
+from regraft.splitting.specialising.torch_calls import call_comparison, call_torch, call_type_test
 from regraft.splitting.specialising.typed_constructors import get_constructed_dtype, takes_size
-
-# built-in functions that read the elements of a sequence
-ITERATING_BUILTINS: tuple[Any, ...] = (
-    all,
-    any,
-    bool,
-    enumerate,
-    list,
-    max,
-    min,
-    reversed,
-    set,
-    sorted,
-    sum,
-    tuple,
-    zip,
-)
-# functions whose result the type of a tensor decides, not its values
-TYPE_TESTS = (torch.is_tensor, torch.is_floating_point, torch.is_complex)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A call whose function is known: its residual function, its arguments, and what they hold.
-
-    holds_local: the function or an argument is a function or an object that forward makes.
-    has_either: an argument is a tensor on some paths and a constant on others.
-    """
-
-    node: ast.Call
-    callee: StaticValue
-    args: list[Value]
-    keywords: dict[str, Value]
-    holds_local: bool
-    has_either: bool
-
-    @property
-    def function(self) -> Any:
-        """Return the function itself."""
-        return self.callee.example
-
-    @property
-    def function_name(self) -> str:
-        """Return the name of the function; "" where it has none."""
-        return getattr(self.function, "__name__", "")
-
-    @property
-    def operands(self) -> list[Value]:
-        """Return the positional and the keyword arguments."""
-        return [*self.args, *self.keywords.values()]
-
-    @property
-    def has_mutable_record(self) -> bool:
-        """Return whether an argument is an object of a dataclass, which may change, unlike a
-        namedtuple."""
-        return any(
-            isinstance(operand, RecordValue) and not is_namedtuple(type(operand.example))
-            for operand in self.operands
-        )
-
-    @property
-    def takes_host_list(self) -> bool:
-        """Return whether the first argument is a list that the host holds."""
-        return bool(
-            self.args and isinstance(self.args[0].example, list) and not is_display(self.args[0])
-        )
-
-    @property
-    def takes_host_container(self) -> bool:
-        """Return whether an argument is a list, tuple or dictionary that the host holds."""
-        return any(
-            isinstance(operand, HostValue)
-            and isinstance(operand.example, (list, tuple, dict))
-            and not is_display(operand)
-            for operand in self.operands
-        )
-
-    @functools.cached_property
-    def code(self) -> ast.Call:
-        """Return the residual expression of the call."""
-        return ast.Call(
-            self.callee.code,
-            [argument.code for argument in self.args],
-            [ast.keyword(keyword, value.code) for keyword, value in self.keywords.items()],
-        )
 
 
 def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
@@ -273,18 +179,6 @@ def read_either_numbers(
     return [read(value) for value in args], {key: read(value) for key, value in keywords.items()}
 
 
-def is_python_function(function: Any) -> bool:
-    """Return whether a function or method is written in Python."""
-    return inspect.isfunction(function) or inspect.ismethod(function)
-
-
-def takes_either(function: Any) -> bool:
-    """Return whether an argument of a function may be an EitherValue: True for Python functions
-    outside of torch, records, `max` and `min`."""
-    is_followable = is_python_function(function) and not is_torch(function)
-    return is_followable or is_record(function) or function in (max, min)
-
-
 # Each of the following evaluates some calls, and returns None for any other.
 
 
@@ -338,194 +232,6 @@ def call_record_class(state: Specialisation, call: Call) -> Value | None:
     if not is_record(call.function) or call.function in state.mutable:
         return None
     return make_record(state, call.node, call.callee, call.args, call.keywords)
-
-
-def call_in_place(state: Specialisation, call: Call) -> Value | None:
-    """Return the value of a call that changes its first argument, a tensor under a name, and gives
-    it, such as of `nn.ReLU(inplace=True)`: all names that hold the tensor hold the result, which is
-    computed of a copy. None for other calls.
-
-    Raises Unsplittable if anything else may see the change.
-    """
-    argument = call.args[0] if call.args else None
-    if not isinstance(argument, TensorValue) or not isinstance(argument.example, torch.Tensor):
-        return None
-    if not changes_argument(call):
-        return None
-    key = argument.code.id if isinstance(argument.code, ast.Name) else ""
-    if key not in state.names:
-        return None
-    forget_waiting(state, argument)
-    aliases = find_aliases(state, call.node, key)
-    copied = method_call(argument.code, "clone")
-    code = ast.Call(call.callee.code, [copied, *call.code.args[1:]], call.code.keywords)
-    replace_aliases(state, key, aliases, run_operation(state, call.node, code, call.operands))
-    state.changed_names.add(key)
-    return state.names[key]
-
-
-def call_with_out(state: Specialisation, call: Call) -> Value | None:
-    """Return the value of a function of torch that writes its result into a tensor under a name,
-    `out`: all names that hold the tensor hold the result. None for other calls.
-
-    Raises Unsplittable for any other `out`, one of another type than the result, and if anything
-    else may see the change.
-    """
-    out = call.keywords.get("out")
-    if out is None or not is_torch(call.function) or out.example is None:
-        return None
-    key = out.code.id if isinstance(out.code, ast.Name) else ""
-    if key not in state.names or not isinstance(out.example, torch.Tensor):
-        raise state.refuse(call.node, "out= is supported for a local tensor only")
-    inputs = {keyword: value for keyword, value in call.keywords.items() if keyword != "out"}
-    value = call_torch(state, replace(call, keywords=inputs))
-    if value is None or getattr(value.example, "dtype", None) != out.example.dtype:
-        raise state.refuse(call.node, "out= is a tensor of another type than the result")
-    forget_waiting(state, out)
-    replace_aliases(state, key, find_aliases(state, call.node, key), value)
-    state.changed_names.add(key)
-    return state.names[key]
-
-
-def forget_waiting(state: Specialisation, argument: Value) -> None:
-    """Remove an argument of a call, which has read it, from the pending values of its
-    expression."""
-    waiting = state.pending[-1]
-    if waiting is not None:
-        waiting[:] = [value for value in waiting if value is not argument]
-
-
-def changes_argument(call: Call) -> bool:
-    """Return whether a call is of a module or function of torch.nn that is told to work in place,
-    and changes its first argument, a tensor: a dropout does not while it evaluates."""
-    function, inplace = call.function, call.keywords.get("inplace")
-    if isinstance(function, torch.nn.Module):
-        is_own = type(function).__module__.startswith("torch.nn.")
-        is_told = is_own and getattr(function, "inplace", False) is True
-    else:
-        is_functional = getattr(function, "__module__", "") == "torch.nn.functional"
-        is_told = is_functional and inplace is not None and inplace.example is True
-    if not is_told:
-        return False
-    copied, options = call.args[0].example.clone(), [value.example for value in call.args[1:]]
-    version = copied._version
-    with contextlib.suppress(Exception), torch.no_grad():  # running the operation says what fails
-        function(copied, *options, **{key: value.example for key, value in call.keywords.items()})
-    return bool(copied._version != version)
-
-
-def call_module(state: Specialisation, call: Call) -> Value | None:
-    """Return the value of a call of a module, run as one operation, or with its forward followed
-    where the module decides by values or takes objects to be followed; None for another
-    function."""
-    module = call.function
-    if not isinstance(module, torch.nn.Module):
-        return None
-    has_to_follow = (
-        call.holds_local
-        or call.has_mutable_record
-        or (call.takes_host_container and is_custom(module))
-        or module_decides(state, call.node, module, call.code, call.operands)
-    )
-    if not has_to_follow:
-        check_scalars(state, call.node, call.operands)
-        try:
-            return run_operation(state, call.node, call.code, call.operands)
-        except ReadInside:  # such as AdaptiveLogSoftmaxWithLoss
-            pass
-    forward, owner = find_forward(state, call.node, module)
-    return inline(state, call.node, forward, owner, call.args, call.keywords)
-
-
-def find_forward(
-    state: Specialisation, node: ast.AST, module: torch.nn.Module
-) -> tuple[Any, torch.nn.Module]:
-    """Return the function that a call of a module runs, and what its first parameter holds: the
-    forward of its class, or the method of a module that was assigned to `module.forward`.
-
-    Raises Unsplittable for anything else that was assigned to it.
-    """
-    if "forward" not in vars(module):
-        return type(module).forward, module
-    forward = module.forward
-    owner = getattr(forward, "__self__", None)
-    is_plain = inspect.ismethod(forward) and not hasattr(forward, "__wrapped__")
-    if not is_plain or not isinstance(owner, torch.nn.Module):
-        raise state.refuse(
-            node,
-            f"the forward of this {type(module).__name__} was replaced by something that is no"
-            " method of a module",
-        )
-    return forward.__func__, owner
-
-
-def call_mode_change(state: Specialisation, call: Call) -> Value | None:
-    """Return the module for `module.eval()` or `module.train(False)` of one in evaluation mode,
-    which changes nothing; None for another function. Raises Unsplittable for other modes."""
-    method = getattr(call.function, "__func__", None)
-    if method not in (torch.nn.Module.eval, torch.nn.Module.train):
-        return None
-    module = call.function.__self__
-    mode = [operand.example for operand in call.operands]
-    is_off = method is torch.nn.Module.eval or (are_static(call.operands) and mode == [False])
-    if not is_off or any(part.training for part in module.modules()):
-        raise state.refuse(call.node, "training mode is not supported; split in evaluation mode")
-    return state.static(module)
-
-
-def call_type_test(state: Specialisation, call: Call) -> Value | None:
-    """Call a function that asks for the type of a tensor, and return its constant result; None for
-    another function."""
-    if call.function not in TYPE_TESTS:
-        return None
-    return state.static(run_code(state, call.node, call.code).example)
-
-
-def call_comparison(state: Specialisation, call: Call) -> Value | None:
-    """Return the truth of `torch.equal` or `torch.allclose`, which compare whole tensors; None for
-    other calls, and without a tensor."""
-    if call.function not in COMPARISONS or not has_tensor(call):
-        return None
-    return compare_tensors(state, call.node, call.function, call.args, call.keywords)
-
-
-def has_tensor(call: Call) -> bool:
-    """Return whether an argument is a tensor that a region computes."""
-    return has_kind(call.operands, TensorValue)
-
-
-def call_torch(state: Specialisation, call: Call) -> Value | None:
-    """Return the value of a call of a function of torch, run as one operation; None for other
-    functions, and for one in Python that reads values, which can be followed.
-
-    Raises ReadInside for one that reads values and is not written in Python.
-    """
-    if not is_torch(call.function):
-        return None
-    parts = split_by_list(state, call.node, call.function_name, call.args, call.keywords)
-    if parts is not None:
-        return parts
-    check_scalars(state, call.node, call.operands)
-    check_squeeze(state, call.node, call.function_name, call.args, call.keywords)
-    try:
-        code = read_single_numbers(state, call.code, call.operands)
-        return run_operation(state, call.node, code, call.operands)
-    except ReadInside:
-        if not is_python_function(call.function):
-            raise
-    return None
-
-
-def check_changed_container(state: Specialisation, call: Call) -> Value | None:
-    """Raise Unsplittable for a method that changes a list, dictionary or set which forward did not
-    make; return None for every other call, which this handler leaves to the next ones."""
-    owner = getattr(call.function, "__self__", None)
-    if call.function_name in MUTATORS and isinstance(owner, (list, dict, set)):
-        raise state.refuse(
-            call.node,
-            f"{call.function_name} changes a {type(owner).__name__} that forward did not make",
-        )
-    return None
 
 
 def call_on_constants(state: Specialisation, call: Call) -> Value | None:

@@ -20,6 +20,7 @@ from regraft.splitting.program.residual_expressions import (
     tensors_in,
 )
 from regraft.splitting.program.statements import read_names
+from regraft.splitting.program.value_tests import has_kind, is_independent, lists_in
 from regraft.splitting.program.values import (
     NO_TWIN,
     ComputedValue,
@@ -27,9 +28,6 @@ from regraft.splitting.program.values import (
     RecordValue,
     TensorValue,
     Value,
-    has_kind,
-    is_independent,
-    lists_in,
 )
 from regraft.splitting.program.worlds import Longer
 from regraft.splitting.specialising.clamped_sizes import settle_clamped_sizes

@@ -7,15 +7,14 @@ import copy
 
 from regraft.splitting.program.control_flow import mark_uses
 from regraft.splitting.program.residual_expressions import is_static_object, name
+from regraft.splitting.program.value_tests import are_static, has_kind
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
     RecordValue,
     StaticValue,
     Value,
-    are_static,
     convert_to_host,
-    has_kind,
 )
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.dictionaries import list_items

@@ -13,6 +13,7 @@ from regraft.splitting.program.residual import Branch, HostStep
 from regraft.splitting.program.residual_expressions import method_call, name
 from regraft.splitting.program.statements import Assign, raise_message
 from regraft.splitting.program.type_patterns import open_dimensions, same_type
+from regraft.splitting.program.value_tests import get_alternative
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -21,7 +22,6 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
-    get_alternative,
 )
 from regraft.splitting.specialising.state import Specialisation
 

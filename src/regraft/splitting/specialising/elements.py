@@ -18,6 +18,7 @@ from regraft.splitting.program.residual_expressions import (
 )
 from regraft.splitting.program.statements import Assign, Unpack
 from regraft.splitting.program.type_patterns import open_dimensions
+from regraft.splitting.program.value_tests import are_static, list_parts
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -26,8 +27,6 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
-    are_static,
-    list_parts,
     make_value,
 )
 from regraft.splitting.specialising.code_running import run_code

@@ -17,6 +17,11 @@ from regraft.splitting.program.values import HostValue, StaticValue, TensorValue
 from regraft.splitting.specialising.attributes import evaluate_attribute
 from regraft.splitting.specialising.calls import evaluate_call, evaluate_lambda
 from regraft.splitting.specialising.code_running import read_number, run_code
+from regraft.splitting.specialising.comprehensions import (
+    evaluate_dictionary_comprehension,
+    evaluate_generator,
+    evaluate_list_comprehension,
+)
 from regraft.splitting.specialising.containers import (
     evaluate_list,
     evaluate_slice,
@@ -27,9 +32,6 @@ from regraft.splitting.specialising.decisions import (
     evaluate_bool_op,
     evaluate_comparison,
     evaluate_conditional,
-    evaluate_dictionary_comprehension,
-    evaluate_generator,
-    evaluate_list_comprehension,
     evaluate_named_expression,
 )
 from regraft.splitting.specialising.host_sets import (

@@ -17,7 +17,8 @@ from regraft.splitting.program.control_flow import (
     without_loop_returns,
     without_try_returns,
 )
-from regraft.splitting.program.values import LostValue, StaticValue, Value, has_kind
+from regraft.splitting.program.value_tests import has_kind
+from regraft.splitting.program.values import LostValue, StaticValue, Value
 from regraft.splitting.specialising.closures import drop_ended_names
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.elements import get_element, make_tuple

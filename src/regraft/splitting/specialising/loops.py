@@ -29,20 +29,14 @@ from regraft.splitting.program.residual import (
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import Break, Continue, raise_message, read_names
 from regraft.splitting.program.type_patterns import same_type
-from regraft.splitting.program.values import (
-    NO_TWIN,
-    HostValue,
-    StaticValue,
-    TensorValue,
-    Value,
-    list_parts,
-)
+from regraft.splitting.program.value_tests import list_parts
+from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.assignments import store
+from regraft.splitting.specialising.carried_names import NotSettled
 from regraft.splitting.specialising.elements import (
     list_elements,
 )
 from regraft.splitting.specialising.fixpoint import (
-    NotSettled,
     follow_to_fixpoint,
     forget_constants,
     list_assigned_names,

@@ -16,13 +16,13 @@ from regraft.splitting.program.residual_expressions import (
     method_call,
 )
 from regraft.splitting.program.statements import Evaluate
+from regraft.splitting.program.value_tests import are_static
 from regraft.splitting.program.values import (
     ComputedValue,
     HostValue,
     StaticValue,
     TensorValue,
     Value,
-    are_static,
     convert_to_host,
 )
 from regraft.splitting.specialising.code_running import (

@@ -15,7 +15,8 @@ import torch
 
 from regraft.splitting.program.deque_class import Deque
 from regraft.splitting.program.record_classes import is_namedtuple
-from regraft.splitting.program.values import StaticValue, Value, are_static
+from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.object_changes import (
     is_scratch,

@@ -17,7 +17,8 @@ from regraft.splitting.observing.assigned_attributes import (
 )
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.statements import read_names
-from regraft.splitting.program.values import StaticValue, Value, lists_in
+from regraft.splitting.program.value_tests import lists_in
+from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.elements import get_element
 from regraft.splitting.specialising.host_lists import check_change
 from regraft.splitting.specialising.stand_ins import (

@@ -17,6 +17,7 @@ from regraft.splitting.program.type_patterns import (
     open_list_sizes,
     same_type,
 )
+from regraft.splitting.program.value_tests import get_alternative, is_truth_of_operand
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -26,8 +27,6 @@ from regraft.splitting.program.values import (
     StaticValue,
     TensorValue,
     Value,
-    get_alternative,
-    is_truth_of_operand,
 )
 from regraft.splitting.specialising.either_values import is_equal_constant, mixes_none
 from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value

@@ -17,7 +17,8 @@ from regraft.splitting.program.record_classes import (
     only_stores_arguments,
 )
 from regraft.splitting.program.residual_expressions import holds_tensor
-from regraft.splitting.program.values import RecordValue, StaticValue, Value, are_static
+from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.values import RecordValue, StaticValue, Value
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import (
     convert_to_tuple,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +13,7 @@ import torch
 from regraft.splitting.errors import Unrunnable
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep, Step
-from regraft.splitting.program.residual_expressions import (
-    holds_tensor,
-    is_static_object,
-    leaf_expressions,
-    name,
-)
+from regraft.splitting.program.residual_expressions import is_static_object, leaf_expressions, name
 from regraft.splitting.program.statements import (
     Check,
     Evaluate,
@@ -28,47 +22,31 @@ from regraft.splitting.program.statements import (
     raise_error,
     read_names,
 )
-from regraft.splitting.program.type_patterns import same_type
-from regraft.splitting.program.values import (
-    EitherValue,
-    HostValue,
-    StaticValue,
-    TensorValue,
-    Value,
-    is_truth_of_operand,
+from regraft.splitting.program.value_tests import is_truth_of_operand
+from regraft.splitting.program.values import HostValue, StaticValue, TensorValue
+from regraft.splitting.specialising.assignment_statements import (
+    execute_annotated_assign,
+    execute_assign,
+    execute_augmented_assign,
 )
-from regraft.splitting.specialising.assignments import store
-from regraft.splitting.specialising.branches import (
-    LABELS,
-    decide,
-    evaluate_truth,
-    specialise_apart,
-)
+from regraft.splitting.specialising.branches import LABELS, decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.calls import make_local_function
 from regraft.splitting.specialising.code_running import read_number
+from regraft.splitting.specialising.deletions import execute_delete
 from regraft.splitting.specialising.either_values import get_constant, write_constant_test
 from regraft.splitting.specialising.host_displays import write_display
-from regraft.splitting.specialising.host_sets import CHANGES
 from regraft.splitting.specialising.indexing import Choice
-from regraft.splitting.specialising.inplace import (
-    change_in_place,
-    delete_slice,
-    find_aliases,
-    find_holder,
-    replace_aliases,
-)
+from regraft.splitting.specialising.inplace import change_in_place
 from regraft.splitting.specialising.loops import (
     execute_break,
     execute_continue,
     execute_for,
     execute_while,
 )
-from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.path_joins import merge_paths
-from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Cases, Specialisation
 from regraft.splitting.specialising.try_statements import execute_try
-from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
+from regraft.splitting.specialising.values_stored_under_names import store_name
 
 # context managers that change no result
 GRADIENT_MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
@@ -187,165 +165,9 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
     state.steps.append(HostStep(Raise(error_code)))
 
 
-def execute_delete(state: Specialisation, node: ast.Delete) -> None:
-    """Specialise `del` of local names, which are removed from `state.names`, and of items of
-    objects that forward makes; raise Unsplittable for other targets."""
-    for target in node.targets:
-        base = (
-            state.evaluate(target.value)
-            if isinstance(target, (ast.Attribute, ast.Subscript))
-            else None
-        )
-        if (
-            base is not None
-            and is_stand_in(state, base.example)
-            and isinstance(target, ast.Subscript)
-        ):
-            key = state.evaluate(target.slice)
-            call_object_method(
-                state,
-                node,
-                find_special_method(state, node, base.example, "__delitem__"),
-                [key],
-                {},
-            )
-            continue
-        if base is not None and isinstance(target, ast.Subscript) and is_list_slice(target, base):
-            delete_slice(state, target, base)
-            continue
-        if base is not None and isinstance(target, ast.Subscript) and is_list_element(target, base):
-            pop = ast.Call(ast.Attribute(target.value, "pop", ast.Load()), [target.slice], [])
-            state.evaluate(ast.fix_missing_locations(ast.copy_location(pop, node)))
-            continue
-        if not isinstance(target, ast.Name) or state.frame.prefix + target.id not in state.names:
-            raise state.refuse(node, "del of anything but a local name is not supported")
-        del state.names[state.frame.prefix + target.id]
-        state.deleted_names.add(state.frame.prefix + target.id)
-
-
-def is_list_slice(target: ast.Subscript, base: Value) -> bool:
-    """Return whether a target is a slice of a list of the host, `base`."""
-    is_list = isinstance(base, HostValue) and type(base.example) is list
-    return is_list and isinstance(target.slice, ast.Slice)
-
-
-def is_list_element(target: ast.Subscript, base: Value) -> bool:
-    """Return whether a target is one element of a list of the host, `base`."""
-    is_list = isinstance(base, HostValue) and type(base.example) is list
-    return is_list and not isinstance(target.slice, ast.Slice)
-
-
-def execute_assign(state: Specialisation, node: ast.Assign) -> None:
-    """Specialise an assignment: evaluate the value once, and store it to each target in turn."""
-    value = state.evaluate(node.value)
-    if len(node.targets) > 1 and not isinstance(
-        value, StaticValue
-    ):  # the other targets may read the first
-        value = bind_fresh(state, value)
-    state.pending.append([value] if len(node.targets) > 1 else None)
-    for target in node.targets:
-        store(state, target, value)
-    state.pending.pop()
-
-
-def execute_augmented_assign(state: Specialisation, node: ast.AugAssign) -> None:
-    """Specialise `x += y`: a tensor changes in place under all its names, a list is extended,
-    anything else is assigned anew.
-
-    A tensor `@=` is assigned anew, too. Raises Unsplittable for a target whose evaluation changes
-    something, an object or list that changes otherwise than by `+=`, and a tensor in a container.
-    """
-    target = node.target
-    load = copy.copy(target)
-    load.ctx = ast.Load()
-    old_value, changes = state.track_changes(lambda: state.evaluate(load))
-    if changes:
-        raise state.refuse(
-            node,
-            "an expression that changes something is the target of an augmented assignment",
-        )
-    key = find_holder(state, load, old_value)
-    if isinstance(old_value.example, set):
-        change_set(state, node, load)
-        return
-    if isinstance(old_value.example, list) and isinstance(node.op, ast.Add):
-        extend = ast.Call(ast.Attribute(load, "extend", ast.Load()), [node.value], [])
-        state.evaluate(ast.fix_missing_locations(ast.copy_location(extend, node)))
-        return
-    if is_stand_in(state, old_value.example) or isinstance(old_value.example, list):
-        raise state.refuse(
-            node, f"{ast.unparse(load)} is changed in place while something else may hold it"
-        )
-    # there is no matrix product in place
-    if (
-        key is not None
-        and isinstance(old_value.example, torch.Tensor)
-        and not isinstance(node.op, ast.MatMult)
-    ):
-        change_tensor(state, node, load, key, old_value)
-        return
-    if key is None and changes_element(state, load, old_value):
-        text = ast.unparse(load)
-        raise state.refuse(
-            node, f"{text} is changed in place, and other names may hold it: write {text} = ..."
-        )
-    store(state, target, state.evaluate(binary_operation(node, load)))
-
-
-def change_set(state: Specialisation, node: ast.AugAssign, load: ast.expr) -> None:
-    """Specialise `s |= t`, `s &= t` or `s -= t` of a set as a call of its method; raise
-    Unsplittable for other operators."""
-    method_name = CHANGES.get(type(node.op))
-    if method_name is None:
-        raise state.refuse(node, "of the changes of a set |=, &= and -= are supported")
-    change = ast.Call(ast.Attribute(load, method_name, ast.Load()), [node.value], [])
-    state.evaluate(ast.fix_missing_locations(ast.copy_location(change, node)))
-
-
-def change_tensor(
-    state: Specialisation, node: ast.AugAssign, load: ast.expr, key: str, old_value: Value
-) -> None:
-    """Specialise an augmented assignment to the tensor that `key` holds: all names that hold it get
-    the new value. Raises Unsplittable for one that would change the tensor's type or shape.
-
-    load: the expression that reads the target.
-    """
-    aliases = find_aliases(state, node, key)
-    # where the value is a number, only this name changes
-    if len(aliases) > 1 and isinstance(old_value, EitherValue) and old_value.instead is not None:
-        state.require_single_kind(node, old_value)
-    value = state.evaluate(binary_operation(node, load))
-    if not same_type(value, old_value):
-        raise state.refuse(
-            node, "an augmented assignment that would change a tensor's type or shape"
-        )
-    replace_aliases(state, key, aliases, value)
-
-
-def changes_element(state: Specialisation, load: ast.expr, old_value: Value) -> bool:
-    """Return whether the target `load` of an augmented assignment is an element of a container (no
-    tensor) and holds a tensor, which would change in place."""
-    return (
-        isinstance(load, ast.Subscript)
-        and holds_tensor(old_value.example)
-        and not isinstance(state.evaluate(load.value).example, torch.Tensor)
-    )
-
-
-def binary_operation(node: ast.AugAssign, load: ast.expr) -> ast.expr:
-    """Return `x + y` for `x += y`."""
-    return ast.fix_missing_locations(ast.copy_location(ast.BinOp(load, node.op, node.value), node))
-
-
 def execute_function_definition(state: Specialisation, node: ast.FunctionDef) -> None:
     """Bind the name of an inner function, which is followed where it is called."""
     store_name(state, state.frame.prefix + node.name, make_local_function(state, node, node))
-
-
-def execute_annotated_assign(state: Specialisation, node: ast.AnnAssign) -> None:
-    """Specialise an assignment with an annotation; one without a value does nothing."""
-    if node.value is not None:
-        store(state, node.target, state.evaluate(node.value))
 
 
 def execute_return(state: Specialisation, node: ast.Return) -> None:

@@ -11,14 +11,8 @@ import torch
 from regraft.splitting.program.control_flow import mark_uses
 from regraft.splitting.program.possible_constants import distinct_constants
 from regraft.splitting.program.residual_expressions import is_display, method_call, name
-from regraft.splitting.program.values import (
-    NO_TWIN,
-    EitherValue,
-    HostValue,
-    TensorValue,
-    Value,
-    are_static,
-)
+from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.values import NO_TWIN, EitherValue, HostValue, TensorValue, Value
 from regraft.splitting.specialising.assignments import store
 from regraft.splitting.specialising.code_running import (
     read_number,

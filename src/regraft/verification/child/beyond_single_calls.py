@@ -21,13 +21,13 @@ from regraft.verification.child.comparison_setting import (
     record_calls,
     sentence_with_place,
 )
+from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.device_placement import compare_placement
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.graph_capture import compare_captures
 from regraft.verification.child.model_pair import Pair, build_both
 from regraft.verification.child.random_results import compare_random
-from regraft.verification.child.result_comparison import Difference
 from regraft.verification.child.script_and_trace import compare_transformed
 from regraft.verification.child.session import Session
 from regraft.verification.child.training_and_copies import (

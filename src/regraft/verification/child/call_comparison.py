@@ -3,26 +3,19 @@ original's own roundings."""
 
 from __future__ import annotations
 
-import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
-from regraft.execution.compare import as_strided
 from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import (
-    Outcome,
-    Plan,
-    Target,
-    execute,
-)
+from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_observation import first_reordered_pair
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.call_recording import Recorded
 from regraft.verification.child.call_variants import (
     AS_RECORDED,
@@ -34,26 +27,20 @@ from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
 from regraft.verification.child.checks.size_variants import SIZES
 from regraft.verification.child.checks.value_variants import EXTREME, VALUES
 from regraft.verification.child.comparison_setting import Setting
+from regraft.verification.child.comparison_terms import HALVES, Difference, Largest, Rigour
+from regraft.verification.child.jittered_results import JITTERED, farther_outcome
 from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair
 from regraft.verification.child.operation_noise import OperationNoise
 from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
 from regraft.verification.child.parameter_values import BIASES, LOW, alteration_of
-from regraft.verification.child.result_comparison import (
-    GROSS_IF_SATURATED,
-    HALVES,
-    Difference,
-    Largest,
-    Rigour,
-)
+from regraft.verification.child.rounding import GROSS_IF_SATURATED
 from regraft.verification.child.session import Session
 from regraft.verification.child.state_watch import is_state
-from regraft.verification.child.tensor_distance import measure
 from regraft.verification.child.torch_modes import AUTOCAST
 from regraft.verification.types import ORDER
 
 _SLOW_RUN = 1.5  # seconds of processor time; slower runs are left out, or run without mutants
-_JITTERED = 3  # runs of the original with other roundings of its parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +233,7 @@ class _Comparison:
     def jittered(self) -> Outcome:
         """Return the original's outcome for inputs that are off by one rounding.
 
-        Also run a module `_JITTERED` times with parameters that are off by one rounding, and return
+        Also run a module `JITTERED` times with parameters that are off by one rounding, and return
         by path the values that lie farthest from its own: whole numbers have no roundings, and
         large numbers or biases of -100 enlarge those of the parameters. The parameters are
         restored. Biases that code compares with a number stay, except in half precision. Where
@@ -263,7 +250,7 @@ class _Comparison:
             return farthest
         if original.module is None and self.is_strict:
             return farthest
-        for seed in range(_JITTERED):
+        for seed in range(JITTERED):
             with ExitStack() as stack:
                 if original.module is not None:
                     change = weights.parameters_off_by_rounding(seed, dtype)
@@ -285,46 +272,6 @@ def _is_half_precision(outcome: Outcome) -> bool:
         isinstance(value, torch.Tensor) and value.dtype in HALVES
         for value in outcome.outputs.values()
     )
-
-
-def farther_outcome(
-    reference: Outcome, first: Outcome, second: Outcome, largest_part: float = math.inf
-) -> Outcome:
-    """Return a copy of `first`, with each output and gradient of `second` that lies farther from
-    the reference than the value of `first` does, but by no more than `largest_part` of the
-    reference's largest value. Paths that are missing in one of the three, and tensors of different
-    shapes, stay as in `first`."""
-    return replace(
-        first,
-        outputs=_farther_results(reference.outputs, first.outputs, second.outputs, largest_part),
-        gradients=_farther_results(
-            reference.gradients or {}, first.gradients or {}, second.gradients or {}, largest_part
-        ),
-    )
-
-
-def _farther_results(
-    reference: Mapping[str, Any],
-    first: Mapping[str, Any],
-    second: Mapping[str, Any],
-    largest_part: float,
-) -> Mapping[str, Any]:
-    """Return a copy of `first` with each tensor of `second` that lies farther from the reference,
-    by path, if by no more than a part of the reference; values that are no tensors, or whose three
-    shapes differ, stay as in `first`."""
-    farther = dict(first)
-    for path, value in reference.items():
-        results = [
-            as_strided(result)
-            for result in (value, first.get(path), second.get(path))
-            if isinstance(result, torch.Tensor)
-        ]
-        if len(results) < 3 or len({result.shape for result in results}) > 1:
-            continue
-        gap = measure(results[0], results[2])
-        if gap.relative <= largest_part and gap.absolute > measure(results[0], results[1]).absolute:
-            farther[path] = second[path]
-    return farther
 
 
 def _run_pending_mutants(comparison: _Comparison) -> None:

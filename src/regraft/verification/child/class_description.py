@@ -16,7 +16,8 @@ import torch
 from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.drivers import source_hints
 from regraft.verification.child.drivers.class_instances import Instance
-from regraft.verification.child.drivers.guessing_driver import instance_or_failure, model_classes_of
+from regraft.verification.child.drivers.guessed_instances import instance_or_failure
+from regraft.verification.child.drivers.guessing_driver import model_classes_of
 from regraft.verification.child.drivers.instance_variations import FileFacts
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.file_import import load_original

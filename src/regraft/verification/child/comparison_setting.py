@@ -12,13 +12,14 @@ import torch
 
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.call_recording import Recorded, Recorder, recording
 from regraft.verification.child.checks.comparison_domain import domain_of
+from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.model_pair import Pair, build_both
-from regraft.verification.child.result_comparison import Difference
 from regraft.verification.child.session import Session
 
 SEEDS = (0, 1)

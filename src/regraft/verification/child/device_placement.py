@@ -17,9 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regraft.execution.nested import flatten, iterate_leaves, map_leaves
 from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Target, reseed
+from regraft.verification.child.call_outcomes import Target
+from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.result_comparison import Difference
+from regraft.verification.child.random_states import reseed
 from regraft.verification.child.state_watch import Watch
 
 AGREEMENT = "devices of tensors, without data"

@@ -11,8 +11,8 @@ import torch
 
 from regraft.execution.nested import map_leaves
 from regraft.verification.child import call_arguments
+from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.driver_protocol import Subject
-from regraft.verification.child.result_comparison import Difference
 
 if TYPE_CHECKING:
     from regraft.verification.child.call_arguments import Call

@@ -12,9 +12,11 @@ from torch import nn
 from regraft.execution.nested import flatten
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Target, reseed
+from regraft.verification.child.call_outcomes import Target
+from regraft.verification.child.comparison_terms import Check, Difference, Largest
 from regraft.verification.child.ledger import Ledger
-from regraft.verification.child.result_comparison import Check, Difference, Largest, compare
+from regraft.verification.child.random_states import reseed
+from regraft.verification.child.result_comparison import compare
 from regraft.verification.child.state_watch import Watch
 from regraft.verification.child.time_limit import limit_time
 

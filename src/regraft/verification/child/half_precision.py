@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_alike
-from regraft.verification.child.result_comparison import HALVES
+from regraft.verification.child.comparison_terms import HALVES
 
 FEWEST = 256  # elements of a result whose mean error says something
 _LARGEST_ERROR = (

@@ -12,14 +12,10 @@ import torch
 from regraft.execution.compare import are_alike
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_comparison import Sides, compare_runs, is_altered
-from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
-from regraft.verification.child.result_comparison import (
-    ERROR_RATIO,
-    HALVES,
-    ROUNDINGS,
-    Difference,
-    is_noise,
-)
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target
+from regraft.verification.child.comparison_terms import HALVES, Difference
+from regraft.verification.child.rounding import ERROR_RATIO, ROUNDINGS, is_noise
 from regraft.verification.child.session import Session
 from regraft.verification.child.tensor_distance import measure
 from regraft.verification.child.torch_modes import AUTOCAST

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child.call_execution import Outcome, Run
+from regraft.verification.child.call_outcomes import Outcome, Run
+from regraft.verification.child.comparison_terms import Difference, Largest, Rigour
 from regraft.verification.child.outcome_comparison import DescribedError, describe_error, judge
-from regraft.verification.child.result_comparison import Difference, Largest, Rigour
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _ALIGNMENT = 16

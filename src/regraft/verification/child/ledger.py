@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regraft.verification.child.result_comparison import Largest
+from regraft.verification.child.comparison_terms import Largest
 
 
 @dataclass(slots=True)

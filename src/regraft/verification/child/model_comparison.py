@@ -17,14 +17,16 @@ from regraft.verification.child.call_comparison import (
     count_comparison,
     module_sides,
 )
-from regraft.verification.child.call_execution import Outcome, Plan, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Outcome, Plan
 from regraft.verification.child.call_variants import AS_RECORDED
 from regraft.verification.child.comparison_setting import Setting, cast_to_format
+from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.input_minimisation import minimise_call
 from regraft.verification.child.model_pair import Pair, build_both
-from regraft.verification.child.result_comparison import Difference, is_noise
+from regraft.verification.child.rounding import is_noise
 from regraft.verification.child.session import Session
 from regraft.verification.child.state_watch import is_state
 

@@ -14,16 +14,12 @@ import torch
 
 from regraft.execution.compare import are_alike
 from regraft.verification.child import weights
+from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.result_comparison import (
-    Difference,
-    close,
-    describe_differences,
-    is_close,
-)
+from regraft.verification.child.result_comparison import close, describe_differences, is_close
 from regraft.verification.child.session import Session, build_seeded
-from regraft.verification.child.state_watch import attribute_leaves
+from regraft.verification.child.state_leaves import attribute_leaves
 
 FEWEST = 64  # values from which on distributions are compared
 

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import are_equal, as_strided, identical, widened
-from regraft.verification.child.call_execution import Outcome, Run
 from regraft.verification.child.call_observation import count_calls
+from regraft.verification.child.call_outcomes import Outcome, Run
+from regraft.verification.child.comparison_terms import Check, Difference, Largest, Rigour
 from regraft.verification.child.half_precision import differing_halves, mean_errors
-from regraft.verification.child.result_comparison import Check, Difference, Largest, Rigour, compare
+from regraft.verification.child.result_comparison import compare
 from regraft.verification.child.state_watch import is_state
 
 # The results of a run beside its gradients: words before a difference, their kind, their name.

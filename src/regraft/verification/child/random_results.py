@@ -12,20 +12,17 @@ import torch
 
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import (
-    Outcome,
-    Plan,
-    Target,
-    cotangent,
-    execute,
-)
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_gradients import cotangent
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target
+from regraft.verification.child.comparison_terms import Difference, Largest, Rigour
 from regraft.verification.child.distribution_tests import (
     describe_confirmed_difference,
     find_suspicious_statistic,
 )
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
-from regraft.verification.child.result_comparison import Difference, Largest, Rigour, close
+from regraft.verification.child.result_comparison import close
 from regraft.verification.child.state_watch import is_state
 
 SAMPLES = 256

@@ -17,16 +17,16 @@ from typing import Any
 import torch
 
 from regraft.verification.builder_calls import Construction
-from regraft.verification.child.call_execution import reseed
 from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.late_attributes import LateValues
 from regraft.verification.child.checks.mutants import Mutant, Mutants, mutant_in_place
 from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
+from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.file_import import define_in_changed_module, rebind
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer
-from regraft.verification.child.result_comparison import Difference
+from regraft.verification.child.random_states import reseed
 from regraft.verification.child.shared_state import SharedState
 from regraft.verification.child.state_watch import Watch
 from regraft.verification.definition_changes import Change

@@ -22,7 +22,8 @@ from regraft.verification.child.call_comparison import (
     count_comparison,
     sides_of,
 )
-from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.call_recording import Recorded, Recorder
 from regraft.verification.child.call_variants import AS_RECORDED, SMALL, laid_out_calls, variants
 from regraft.verification.child.checks.argument_combinations import (
@@ -55,13 +56,14 @@ from regraft.verification.child.comparison_setting import (
     record_calls,
     sentence_with_place,
 )
+from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.input_minimisation import minimise_call
 from regraft.verification.child.model_comparison import compare_model, run_constructor_mutants
 from regraft.verification.child.parameter_values import alteration_of
-from regraft.verification.child.result_comparison import Difference, describe_differences
+from regraft.verification.child.result_comparison import describe_differences
 from regraft.verification.child.session import Session
 from regraft.verification.child.torch_modes import INFERENCE, MODES, SWITCHED, switched_submodules
 

@@ -16,19 +16,17 @@ import torch
 
 from regraft.execution.nested import flatten
 from regraft.verification.child import call_arguments, weights
-from regraft.verification.child.call_execution import (
-    Plan,
-    Target,
-    cotangent,
-    execute,
-    reseed,
-)
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_gradients import cotangent
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.call_variants import move_by_rounding
+from regraft.verification.child.comparison_terms import Check, Difference, Largest
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.model_pair import Pair
 from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
-from regraft.verification.child.result_comparison import Check, Difference, Largest, compare
+from regraft.verification.child.random_states import reseed
+from regraft.verification.child.result_comparison import compare
 from regraft.verification.child.session import Session, switch_mode
 
 STEPS = 20

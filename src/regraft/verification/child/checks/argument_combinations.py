@@ -12,13 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import (
-    Outcome,
-    Plan,
-    Target,
-    execute,
-    frames_of,
-)
+from regraft.verification.child.call_execution import execute, frames_of
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.checks.argument_reads import ArgumentReads
 from regraft.verification.child.checks.argument_variants import (
     bound_arguments,

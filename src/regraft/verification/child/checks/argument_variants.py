@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Any
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
 

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.checks.argument_reads import ArgumentReads, argument_reads
 from regraft.verification.child.checks.argument_variants import (
     calls_with_dropout_rate,

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call, map_tensors, tensors
-from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.call_variants import narrow_tensors
 from regraft.verification.child.checks.mask_variants import masked_calls
 from regraft.verification.child.checks.repeated_calls import InTurn

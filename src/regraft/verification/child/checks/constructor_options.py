@@ -3,7 +3,6 @@ definition reads."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import itertools
@@ -11,16 +10,20 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import BuiltinFunctionType, ModuleType
+from types import ModuleType
 from typing import Any
-
-import torch
-from torch import nn
-from torch.nn import functional
 
 from regraft.verification.child.checks.code_replacement import definition_node, syntax_tree
 from regraft.verification.child.checks.constructor_flow import all_keyword_defaults, base_classes
-from regraft.verification.child.checks.forms_of_options import annotated_choices, other_forms
+from regraft.verification.child.checks.forms_of_options import annotated_choices
+from regraft.verification.child.checks.option_values import (
+    TOKEN,
+    VALUES,
+    is_size,
+    other_values,
+    plain_value,
+    plain_values,
+)
 from regraft.verification.child.checks.options_read import options_deciding
 from regraft.verification.child.checks.size_variants import (
     is_affordable,
@@ -40,13 +43,8 @@ from regraft.verification.child.session import Session
 
 SECONDS = 6.0  # for building one definition with other values
 _CANDIDATES = 8  # the most parts that are tried for another value of an option
-_VALUES = 5  # the most other values of a number, flag or unset option that changed lines read
 _PAIRS = 10  # the most pairs of options that change together
-_LARGEST_NUMBER = 8  # the largest integer that is no size
-_TOKEN = re.compile(r"(^|_)(id|idx|index|token)$")  # the names of options that are tokens
 _OPPOSITES = 12  # the most parts with a negative number, or zero, that are tried
-# The format and the device that parameters can be made with, by the names of arguments for them.
-_OF_TENSORS = {"dtype": torch.float64, "device": torch.device("cpu")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def note_options(definition: str, arguments: Mapping[str, Any], session: Session
     each as at most 200 characters of its repr; fields of configurations count by their own name,
     and options that the constructor reads from its `**kwargs` have their defaults."""
     defaults = _defaults_of_keywords(session.original, definition)
-    for name, value in _plain_values({**defaults, **arguments}):
+    for name, value in plain_values({**defaults, **arguments}):
         session.options.setdefault((definition, name), set()).add(repr(value)[:200])
 
 
@@ -83,28 +81,13 @@ def _defaults_of_keywords(module: ModuleType, cls: str) -> Mapping[str, Any]:
     return all_keyword_defaults((definition, *base_classes(definition, tree)))
 
 
-def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield pairs of a name and a value: the arguments of a constructor, with the fields of
-    configurations, nested ones included, in their place. A mapping whose name ends with "config" is
-    a configuration, too."""
-    for name, value in arguments.items():
-        if is_config(value):
-            yield from _plain_values(fields_of(value))
-        elif isinstance(value, Mapping) and name.endswith("config"):
-            yield from _plain_values(
-                {str(key): nested_value for key, nested_value in value.items()}
-            )
-        else:
-            yield name, value
-
-
 def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterator[Variation]:
     """Yield variations of a part that have other values of the options whose names are in `words`,
     where the original accepts these values.
 
     Floats change together where that is accepted; every other option changes alone. Strings, lists
     and tuples get each accepted value, options that changed lines of an edit by hand read the first
-    `_VALUES`, others only the first. Then pairs of options that such lines read change together. At
+    `VALUES`, others only the first. Then pairs of options that such lines read change together. At
     the end numbers become negative and zero, where the results stay finite. The search ends after
     SECONDS of processor time. Options that are tried, also without success, are added to
     `session.tried_options`.
@@ -132,11 +115,11 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
 
 
 def _count_of_values(part: Part, names: tuple[str, ...], read: frozenset[str]) -> int:
-    """Return the most values that options take: any number for strings, lists and tuples, `_VALUES`
+    """Return the most values that options take: any number for strings, lists and tuples, `VALUES`
     for a single option in `read`, 1 for others."""
-    if isinstance(_plain_value(part, names[0]), str | list | tuple):
+    if isinstance(plain_value(part, names[0]), str | list | tuple):
         return _CANDIDATES
-    return _VALUES if len(names) == 1 and names[0] in read else 1
+    return VALUES if len(names) == 1 and names[0] in read else 1
 
 
 @dataclass(slots=True)
@@ -162,7 +145,7 @@ class _Search:
         for candidate in candidates:
             if time.process_time() > self.deadline or self.session.ledger.is_late():
                 return
-            value = repr([_plain_value(candidate, name) for name in names])
+            value = repr([plain_value(candidate, name) for name in names])
             if value not in values and accepts(candidate, self.session, finite=finite):
                 self.varied_names.update(names)
                 if len(names) == 1:
@@ -171,7 +154,7 @@ class _Search:
                 yield Variation(
                     candidate,
                     names,
-                    isinstance(_plain_value(self.part, names[0]), bool | str),
+                    isinstance(plain_value(self.part, names[0]), bool | str),
                     _adds_chance(self.part, candidate, names),
                 )
                 self.deadline += time.process_time() - started  # comparing it is no search
@@ -185,7 +168,7 @@ class _Search:
         parts = [
             (name, changed_part)
             for name, changed_part in self.accepted.items()
-            if name in read and not _is_size(_plain_value(self.part, name))
+            if name in read and not is_size(plain_value(self.part, name))
         ]
         for (name, changed_part), (other_name, other_part) in itertools.islice(
             itertools.combinations(parts, 2), _PAIRS
@@ -194,15 +177,10 @@ class _Search:
             yield (name, other_name), replace(changed_part, arguments=arguments)
 
 
-def _is_size(value: Any) -> bool:
-    """Return whether an option's value is an integer that is large enough for a size."""
-    return type(value) is int and value > _LARGEST_NUMBER
-
-
 def _adds_chance(part: Part, candidate: Part, names: tuple[str, ...]) -> bool:
     """Return whether one of the options `names` is the float 0 in a part and a share, above 0 and
     below 1, in the candidate."""
-    values = ((_plain_value(part, name), _plain_value(candidate, name)) for name in names)
+    values = ((plain_value(part, name), plain_value(candidate, name)) for name in names)
     return any(
         isinstance(old_value, float)
         and old_value == 0
@@ -227,12 +205,6 @@ def _with_keywords(part: Part, words: frozenset[str], session: Session) -> Part:
 Overrides = list[tuple[tuple[str, ...], list[Part]]]
 
 
-def _plain_value(part: Part, name: str) -> Any:
-    """Return the value of an option in the arguments of a part, fields of configurations included;
-    None where it has none."""
-    return dict(_plain_values(part.arguments)).get(name)
-
-
 def _overrides(
     part: Part, words: frozenset[str], choices: source_hints.Choices, session: Session
 ) -> Overrides:
@@ -250,7 +222,7 @@ def _overrides(
                 )
         elif name in words:
             tree = syntax_tree(str(session.original.__file__))
-            for alternative in _other_values(name, argument, choices, tree):
+            for alternative in other_values(name, argument, choices, tree):
                 parts_by_option.setdefault(name, []).extend(
                     _with_fitting_inputs(_with_argument(part, name, alternative), part, name)
                 )
@@ -310,8 +282,8 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
     above 2) inputs of that size, where these are affordable; for a changed flag inputs whose
     features are in another dimension (`moved_features`), since it may tell which. For a token, the
     first part has inputs with the token among their integers."""
-    old_value, new_value = _plain_value(part, name), _plain_value(changed_part, name)
-    if type(new_value) is int and new_value >= 0 and _TOKEN.search(name):
+    old_value, new_value = plain_value(part, name), plain_value(changed_part, name)
+    if type(new_value) is int and new_value >= 0 and TOKEN.search(name):
         yield standalone_parts.with_calls(
             changed_part, lambda call: replace_integers(call, (new_value,), call.label, tokens=True)
         )
@@ -325,42 +297,6 @@ def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[
         yield standalone_parts.with_calls(
             changed_part, lambda call: resize_dimensions(call, {old_value: new_value})
         )
-
-
-def _other_values(
-    name: str, value: Any, choices: source_hints.Choices, tree: ast.Module
-) -> Iterator[Any]:
-    """Yield other values for the argument `name` whose value is `value`: for a class of layers, or
-    a partial call of it, another class; for a function of PyTorch another one; where there is no
-    format or device of parameters those of `_OF_TENSORS`; then those of
-    `config_variations.second_values`, such as the opposite of a flag, with `other_forms` behind the
-    first. `tree` is the syntax tree of the file."""
-    candidates: tuple[Any, ...] = ()
-    cls = value.func if isinstance(value, functools.partial) else value
-    if isinstance(cls, type) and issubclass(cls, nn.Module):
-        is_activation = cls.__module__.endswith("activation")
-        candidates = (nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,)
-    elif _is_function_of_torch(value):
-        candidates = (functional.silu, functional.relu)
-    elif value is None and name in _OF_TENSORS:
-        candidates = (_OF_TENSORS[name],)
-    yield from (candidate for candidate in candidates if candidate is not value)
-
-    def second_values(key: str, plain_value: Any) -> tuple[Any, ...]:
-        """Return the second values of a plain value."""
-        overrides = config_variations.second_values({key: plain_value}, frozenset({key}), choices)
-        return tuple(override[key] for override in overrides)
-
-    values = second_values(name, value)
-    yield from (*values[:1], *other_forms(name, value, tree, second_values), *values[1:])
-
-
-def _is_function_of_torch(value: Any) -> bool:
-    """Return whether a value is a function, but no class, of PyTorch or built into Python."""
-    if isinstance(value, BuiltinFunctionType):
-        return True
-    module = getattr(value, "__module__", None) or ""
-    return callable(value) and not isinstance(value, type) and module.split(".")[0] == "torch"
 
 
 def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
@@ -388,7 +324,7 @@ def _together(
     names: tuple[str, ...] = ()
     arguments = part.arguments
     for option_names, parts in overrides:
-        if len(option_names) == 1 and is_chosen(_plain_value(part, option_names[0])):
+        if len(option_names) == 1 and is_chosen(plain_value(part, option_names[0])):
             changed_part = parts[-1] if len(names) % 2 else parts[0]
             arguments = _with_values_of(changed_part, option_names, dict(arguments))
             names += option_names

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.standalone_parts import Part
 from regraft.verification.child.failure_description import describe_failure
-from regraft.verification.child.result_comparison import Difference
 from regraft.verification.child.session import Session, build_seeded
 
 _META = torch.device("meta")

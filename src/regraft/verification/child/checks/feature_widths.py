@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import is_mask, tensors
-from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.checks.code_constants import Constants
 from regraft.verification.child.checks.size_variants import is_affordable, resize_dimensions
-from regraft.verification.child.drivers import config_shrinking
+from regraft.verification.child.drivers import field_kinds
 from regraft.verification.child.drivers.configuration_objects import (
     fields_of,
     is_config,
@@ -131,7 +132,7 @@ def _proportional_sizes(part: Part, width: int, target: int) -> dict[int, int]:
     named_sizes = {
         number
         for name, number in _integer_arguments(part).items()
-        if config_shrinking.is_size(name) and number >= NARROWEST
+        if field_kinds.is_size(name) and number >= NARROWEST
     }
     related_sizes = {number for number in named_sizes if number % width == 0 or width % number == 0}
     return {

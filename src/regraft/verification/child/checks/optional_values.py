@@ -15,7 +15,8 @@ import torch
 
 from regraft.execution.compare import are_alike
 from regraft.verification.child.call_arguments import Call, tensors
-from regraft.verification.child.call_execution import Outcome, Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.checks.argument_variants import bound_arguments, with_argument
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 

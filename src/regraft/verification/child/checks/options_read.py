@@ -22,7 +22,7 @@ from regraft.verification.child.checks.constructor_flow import (
     is_plain,
     key_of,
 )
-from regraft.verification.child.drivers import config_sources
+from regraft.verification.child.drivers import config_reads
 from regraft.verification.child.session import Session
 from regraft.verification.definition_changes import Change
 from regraft.verification.names_and_scopes import name_of
@@ -116,7 +116,7 @@ def _options_in_lines(
     definition = next(
         (node for node in tree.body if getattr(node, "name", "") == change.definition), None
     )
-    configs = config_sources.config_names(Path(path).read_text(encoding="utf-8", errors="replace"))
+    configs = config_reads.config_names(Path(path).read_text(encoding="utf-8", errors="replace"))
     construction = _Construction.of(definition, tree, configs)
     nodes = changed_nodes(change, module)
     if through_variables:

@@ -19,7 +19,7 @@ import torch
 from regraft.execution.nested import map_leaves
 from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Target
+from regraft.verification.child.call_outcomes import Target
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.state_watch import Watch
 

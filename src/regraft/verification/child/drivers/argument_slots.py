@@ -281,7 +281,7 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
     """Return the first guess for a parameter: by its name, else by its annotation, else real
     numbers of (batch, length, hidden), or a value for a parameter that is no tensor.
 
-    `annotation` is the text that `input_guesses.annotation` returns; `inner` is for parameters of a
+    `annotation` is the text that `guessed_slots.annotation` returns; `inner` is for parameters of a
     layer, whose masks are added to scores. Raises LookupError where no plain value can be guessed.
     """
     for pattern, kind, dims in INPUTS:

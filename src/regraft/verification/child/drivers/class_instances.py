@@ -10,9 +10,10 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from regraft.verification.child.call_arguments import adopt_classes
-from regraft.verification.child.call_execution import drop_traceback
+from regraft.verification.child.call_outcomes import drop_traceback
 from regraft.verification.child.drivers import (
     configuration_objects,
+    guessed_slots,
     input_guesses,
     process_groups,
 )
@@ -112,7 +113,7 @@ def try_values(
             accepted = input_guesses.find_accepted(
                 model,
                 inner=True,
-                width=input_guesses.width_of(model),
+                width=guessed_slots.width_of(model),
                 image=_image_side(all_values),
                 seconds=seconds,
                 first_spec=first_spec,

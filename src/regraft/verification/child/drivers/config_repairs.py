@@ -14,7 +14,7 @@ from typing import Any
 
 from regraft.verification.child.drivers import field_fixers as fields
 from regraft.verification.child.drivers import size_fixers as sizes
-from regraft.verification.child.drivers.config_shrinking import is_config
+from regraft.verification.child.drivers.field_kinds import is_config
 from regraft.verification.child.drivers.repair_table import ANY_ERROR, Fixer, Repair, changes
 from regraft.verification.child.drivers.size_fixers import Change, ConfigProblem
 from regraft.verification.child.drivers.source_hints import Choices

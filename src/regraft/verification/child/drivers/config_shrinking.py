@@ -10,27 +10,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from regraft.verification.child.drivers.field_kinds import (
+    is_config,
+    is_key_value_heads,
+    is_size,
+    singular,
+)
 from regraft.verification.child.drivers.field_tables import (
     ATTENTION_HEADS_FIELD,
-    CONFIG_FIELDS,
     COUNT_LIMITS,
     DERIVED,
     FEATURE_LIST_FIELDS,
-    FIXED_SIZE_FIELDS,
-    HEAD_SIZE_FIELDS,
     HIDDEN_FIELDS,
-    KEY_VALUE_HEAD_FIELDS,
-    KINDS,
-    LAYER_COUNT_FIELDS,
-    LAYER_PATTERN_FIELDS,
-    LAYER_POSITION_FIELDS,
-    LAYERS,
-    LIST_ENDING,
     NEEDED,
     PRETRAINED_FLAGS,
     ROTARY_FIELDS,
     ROTARY_SECTIONS_FIELD,
-    SIZE_FIELDS,
     SIZE_LIMITS,
     TIMM_ARGUMENT_FIELDS,
     TIMM_MODEL_FIELDS,
@@ -39,6 +34,13 @@ from regraft.verification.child.drivers.field_tables import (
     VOCABULARY,
     WIDEST,
     Limit,
+)
+from regraft.verification.child.drivers.layer_counts import (
+    LayerCounts,
+    cut_list_by_layer,
+    cut_positions,
+    is_list_of_positions,
+    layer_counts,
 )
 
 
@@ -73,20 +75,6 @@ SCALES = (
 
 
 @dataclass(frozen=True, slots=True)
-class _LayerCounts:
-    """The numbers of layers that the fields of a configuration state, and the `target` to which
-    larger ones shrink."""
-
-    counts: tuple[int, ...]
-    target: int
-
-    @property
-    def most(self) -> int:
-        """Return the largest number of layers; 0 where there is none."""
-        return max(self.counts, default=0)
-
-
-@dataclass(frozen=True, slots=True)
 class _Shrinkage:
     """The parameters by which the fields of one configuration, without nested ones, are shrunk.
 
@@ -95,7 +83,7 @@ class _Shrinkage:
 
     scale: Scale
     ratio: int
-    layers: _LayerCounts
+    layers: LayerCounts
 
 
 def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
@@ -106,7 +94,7 @@ def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     may become different (`size_fixers.equalise_sizes` mends that). Mappings from layer numbers are
     dropped and, where layers are dropped, so are fields that the configuration derives from others.
     """
-    layers = _layer_counts(config)
+    layers = layer_counts(config)
     shrinkage = _Shrinkage(scale, _ratio(config, scale), layers)
     remaining = _without_derived_fields(config, layers)
     small = {name: _shrink_value(name, value, shrinkage) for name, value in remaining.items()}
@@ -123,7 +111,7 @@ def _ratio(config: Mapping[str, Any], scale: Scale) -> int:
     return max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
 
 
-def _without_derived_fields(config: Mapping[str, Any], layers: _LayerCounts) -> dict[str, Any]:
+def _without_derived_fields(config: Mapping[str, Any], layers: LayerCounts) -> dict[str, Any]:
     """Return the fields without mappings from layer numbers and, where layers are dropped, without
     derived fields that list stages: the configuration computes them anew."""
     has_fewer_stages = layers.most > layers.target
@@ -160,45 +148,6 @@ def _equal_head_counts(fields: Mapping[str, Any], small: Mapping[str, Any]) -> d
         for name, value in fields.items()
         if name.startswith("num_") and is_key_value_heads(name) and value == heads
     }
-
-
-def _layer_counts(config: Mapping[str, Any]) -> _LayerCounts:
-    """Return the numbers of layers in a configuration, and the number to which it shrinks.
-
-    That number is LAYERS, or more where the configuration lists several kinds of layers or a
-    repeated pattern of layers: then as many as there are kinds, or layers in the pattern. Kinds
-    or patterns of more than KINDS are ignored.
-    """
-    counts = tuple(v for k, v in config.items() if is_layers(k) and isinstance(v, int))
-    kinds = (*_listed_kind_counts(config, counts), *_pattern_lengths(config, counts))
-    return _LayerCounts(counts, max((LAYERS, *(kind for kind in kinds if kind <= KINDS))))
-
-
-def _listed_kind_counts(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
-    """Return the numbers of different strings, or kinds of layers, in lists with a string for each
-    layer; [] for no such list."""
-    lists = (value for value in config.values() if _is_string_list(value))
-    return [len(set(value)) for value in lists if len(value) in counts]
-
-
-def _pattern_lengths(config: Mapping[str, Any], counts: tuple[int, ...]) -> list[int]:
-    """Return the lengths of lists of strings that are shorter than the layers and, by the names of
-    their fields, repeated over them; [] for none."""
-    fewest = min(counts, default=0)
-    return [
-        len(value)
-        for name, value in config.items()
-        if _is_string_list(value) and name in LAYER_PATTERN_FIELDS and len(value) < fewest
-    ]
-
-
-def _is_string_list(value: Any) -> bool:
-    """Return whether a value is a list or tuple of strings, and not empty."""
-    return (
-        isinstance(value, list | tuple)
-        and bool(value)
-        and all(isinstance(element, str) for element in value)
-    )
 
 
 def _is_list_of_widths(name: str, value: Any) -> bool:
@@ -295,36 +244,13 @@ def _shrink_list(name: str, value: list[Any] | tuple[Any, ...], shrinkage: _Shri
         return value
     layers, values = shrinkage.layers, list(value)
     if len(values) in layers.counts and len(values) > layers.target:
-        values = _cut_list_by_layer(values, layers.target)
-    elif _is_list_of_positions(name, values, layers):
-        return _cut_positions(values, layers.target)
+        values = cut_list_by_layer(values, layers.target)
+    elif is_list_of_positions(name, values, layers):
+        return cut_positions(values, layers.target)
     if all(isinstance(element, int) and not isinstance(element, bool) for element in values):
-        singular = _singular(name)
-        return [_shrink_integer(singular, element, shrinkage) for element in values]
+        element_name = singular(name)
+        return [_shrink_integer(element_name, element, shrinkage) for element in values]
     return values
-
-
-def _cut_list_by_layer(values: list[Any], count: int) -> list[Any]:
-    """Return `count` elements: the first of each kind, then the first of the whole list. Elements
-    are of the same kind if their texts (`repr`) are equal."""
-    kinds = dict.fromkeys(map(repr, values))
-    first_of_kinds = [next(v for v in values if repr(v) == kind) for kind in kinds][:count]
-    return (first_of_kinds + values)[:count]
-
-
-def _cut_positions(positions: list[int], count: int) -> list[int]:
-    """Return the positions that are below `count`, at most one fewer than `count` so that a layer
-    of the other kind remains; the last of the `count` layers where there is no such position."""
-    return [position for position in positions if position < count][: count - 1] or [count - 1]
-
-
-def _is_list_of_positions(name: str, value: list[Any], layers: _LayerCounts) -> bool:
-    """Return whether a field has the name of a list of positions of layers, and holds different
-    integers below the number of layers."""
-    are_distinct_integers = len(set(map(repr, value))) == len(value) and all(
-        type(element) is int for element in value
-    )
-    return name in LAYER_POSITION_FIELDS and are_distinct_integers and max(value) < layers.most
 
 
 def _shrink_integer(name: str, value: int, shrinkage: _Shrinkage) -> int:
@@ -373,41 +299,3 @@ _SHRINK_BY_TYPE: tuple[tuple[Any, Callable[[str, Any, _Shrinkage], Any]], ...] =
     (bool, _shrink_flag),
     (int, _shrink_integer),
 )
-
-
-def is_config(name: str, value: Any) -> bool:
-    """Return whether a field is a configuration inside another: a mapping with a usual name of one,
-    or with a `model_type`."""
-    return isinstance(value, Mapping) and (name in CONFIG_FIELDS or "model_type" in value)
-
-
-def is_size(name: str) -> bool:
-    """Return whether a field has the name of a size of a layer, or of a list of such sizes."""
-    has_size = name in SIZE_FIELDS or f"{_singular(name)}s" in SIZE_FIELDS
-    return has_size and name not in FIXED_SIZE_FIELDS
-
-
-def _singular(name: str) -> str:
-    """Return the name that a single number would have in place of a list: without `_list` and
-    similar ends, and without any `s` at the end."""
-    return re.sub(LIST_ENDING, "", name).rstrip("s")
-
-
-def is_hidden(name: str) -> bool:
-    """Return whether a field has a name of the width of a model."""
-    return name in HIDDEN_FIELDS
-
-
-def is_head_size(name: str) -> bool:
-    """Return whether a field has a name of the width of one head of attention."""
-    return name in HEAD_SIZE_FIELDS
-
-
-def is_key_value_heads(name: str) -> bool:
-    """Return whether a field has a name of the number of heads of keys and values."""
-    return name in KEY_VALUE_HEAD_FIELDS
-
-
-def is_layers(name: str) -> bool:
-    """Return whether a field has a name of a number of layers."""
-    return name in LAYER_COUNT_FIELDS

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import adopt_classes
-from regraft.verification.child.call_execution import drop_traceback
+from regraft.verification.child.call_outcomes import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,

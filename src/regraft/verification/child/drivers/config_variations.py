@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
-from regraft.verification.child.drivers import config_shrinking
+from regraft.verification.child.drivers import field_kinds
 from regraft.verification.child.drivers.field_tables import (
     ACTIVATION_FIELDS,
     ACTIVATION_OR_PROJECTION_FIELDS,
@@ -106,7 +106,7 @@ def _overrides(
     """Yield an override for each of the `alternatives(name, value)` of each field whose name is in
     `words`, also in a nested configuration."""
     for name, value in config.items():
-        if config_shrinking.is_config(name, value):
+        if field_kinds.is_config(name, value):
             for override in _overrides(value, words, alternatives):
                 yield {name: {**value, **override}}
         elif name in words:
@@ -168,7 +168,7 @@ def _related_numbers(name: str, value: int, choices: Choices) -> tuple[int, ...]
     keys = tuple(key for key in choices.get(name, ()) if type(key) is int and key != value)
     if value in (0, -1):
         return (*keys, 2, 1)
-    if config_shrinking.is_hidden(name):
+    if field_kinds.is_hidden(name):
         return keys
     return (*keys, *dict.fromkeys((value * 2, value // 2, value + 1, value + 2, 2 * value + 3)))
 
@@ -309,7 +309,7 @@ def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, 
     nested configuration with the change.
     """
     for name, value in config.items():
-        if config_shrinking.is_config(name, value):
+        if field_kinds.is_config(name, value):
             for inner_name, override in _variations(value, hints):
                 yield inner_name, {name: {**value, **override}}
         else:
@@ -352,14 +352,14 @@ def _numbers_for_none(name: str, value: Any, hints: Hints) -> tuple[float, ...]:
 def _another_layer(name: str, value: Any, hints: Hints) -> tuple[int, ...]:
     """Return one layer more for a number of layers that the text of the hints mentions, since a
     loop may run over those between the first and the last; () for other fields."""
-    is_count = name in hints.text and isinstance(value, int) and config_shrinking.is_layers(name)
+    is_count = name in hints.text and isinstance(value, int) and field_kinds.is_layers(name)
     return (value + 1,) if is_count else ()
 
 
 def _shared_heads(name: str, value: Any, _: Hints) -> tuple[int, ...]:
     """Return half of the number of heads of keys and values, each of which several heads of queries
     then share; () for other fields and for a single head."""
-    is_count = config_shrinking.is_key_value_heads(name) and type(value) is int and value > 1
+    is_count = field_kinds.is_key_value_heads(name) and type(value) is int and value > 1
     return (value // 2,) if is_count else ()
 
 

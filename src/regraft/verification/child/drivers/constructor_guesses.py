@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from regraft.verification.child.drivers import (
     config_shrinking,
     config_sources,
-    input_guesses,
+    guessed_slots,
     stated_values,
 )
 from regraft.verification.child.drivers.configuration_objects import has_own_fields, is_config
@@ -72,7 +72,7 @@ def _networks(cls: type, parameters: list[inspect.Parameter]) -> dict[str, Stand
     networks = {}
     for parameter in parameters:
         names = {parameter.name, *_targets_of(parameter.name, assignments)}
-        is_unknown = input_guesses.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
+        is_unknown = guessed_slots.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
         if _is_required(parameter) and is_unknown and not called.isdisjoint(names):
             networks[parameter.name] = StandInNetwork(_number_of_results(names, assignments))
     return networks
@@ -209,7 +209,7 @@ def _constructor_parameters(cls: type) -> list[inspect.Parameter]:
             }
             parameter_by_name = {
                 parameter.name: parameter
-                for parameter in input_guesses.parameters(inspect.signature(base))
+                for parameter in guessed_slots.parameters(inspect.signature(base))
             } | parameter_by_name
             if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds:
                 break
@@ -250,7 +250,7 @@ def _guess_value(parameter: inspect.Parameter, config: Any) -> Any:
 def _is_text(parameter: inspect.Parameter) -> bool:
     """Return whether a parameter is annotated as a string and has no name of an activation."""
     return (
-        input_guesses.annotation(parameter) == "str" and parameter.name not in ACTIVATION_PARAMETERS
+        guessed_slots.annotation(parameter) == "str" and parameter.name not in ACTIVATION_PARAMETERS
     )
 
 
@@ -261,7 +261,7 @@ def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
     if isinstance(config_value, bool | int | float | str):
         return config_value
     try:
-        return value_for(parameter.name, input_guesses.annotation(parameter))
+        return value_for(parameter.name, guessed_slots.annotation(parameter))
     except LookupError:
         return None
 
@@ -282,7 +282,7 @@ def _configs_for(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list
             for value in vars(config).values()
             if hasattr(value, "to_dict")
         ]
-    class_name = input_guesses.annotation(parameter)
+    class_name = guessed_slots.annotation(parameter)
     return sorted(config_by_class.values(), key=lambda config: type(config).__name__ != class_name)[
         :CONFIGS
     ]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from regraft.verification.child.drivers.config_shrinking import is_layers
+from regraft.verification.child.drivers.field_kinds import is_layers
 from regraft.verification.child.drivers.field_tables import (
     BACKBONE,
     BACKBONE_FIELDS,

@@ -157,7 +157,7 @@ SIZE_LIMITS = (
     Limit(Names(r"(^|num_)frames$"), FRAMES),
     Limit(Names(r"window"), WINDOW, above=POSITIONS),
     Limit(Names(r"(^|_)(block|chunk)_size$"), BLOCK, above=POSITIONS, up_to=LONGEST),
-    # all others, if `config_shrinking.is_size` holds
+    # all others, if `field_kinds.is_size` holds
     Limit(Names(r""), "size of a layer", above=SIZED - 1),
 )
 

@@ -13,7 +13,7 @@ import torch
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.argument_variants import signature_of
-from regraft.verification.child.drivers import input_guesses, input_repairs
+from regraft.verification.child.drivers import guessed_slots, input_guesses, input_repairs
 from regraft.verification.child.drivers.argument_slots import Spec, make_call
 from regraft.verification.child.drivers.field_tables import RESULT_TYPE_FLAG
 from regraft.verification.child.drivers.forward_inputs import (
@@ -43,7 +43,7 @@ def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) 
     cannot be guessed. Where training is tried, the model is left in evaluation mode.
     """
     parameter_names = set(signature_of(model).parameters)
-    slots = input_guesses.guess_slots(model, width > 0, width)
+    slots = guessed_slots.guess_slots(model, width > 0, width)
     optional = {name: slot for name, slot in slots.items() if name not in accepted.spec}
     with_optional_input: list[Calls] = []
     for name, slot in optional.items():
@@ -137,7 +137,7 @@ def _is_flag(parameter: inspect.Parameter) -> bool:
     """Return whether a parameter's default is a boolean, or is None for a parameter annotated as a
     boolean, whose value then comes from the configuration."""
     return isinstance(parameter.default, bool) or (
-        parameter.default is None and input_guesses.annotation(parameter) == "bool"
+        parameter.default is None and guessed_slots.annotation(parameter) == "bool"
     )
 
 

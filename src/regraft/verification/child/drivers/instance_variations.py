@@ -11,7 +11,7 @@ from typing import Any
 from regraft.verification.child.drivers import (
     config_variations,
     further_calls,
-    input_guesses,
+    guessed_slots,
     source_hints,
 )
 from regraft.verification.child.drivers.class_instances import Instance, subject_of, try_values
@@ -77,7 +77,7 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
         if name not in instance.flags:
             yield replace(instance, flags={**instance.flags, name: value})
     call_variants = further_calls.more_calls(
-        model, instance.accepted, facts.hints.text, input_guesses.width_of(model)
+        model, instance.accepted, facts.hints.text, guessed_slots.width_of(model)
     )
     for calls in yield_until_error(
         call_variants, session.ledger, f"{instance.name} with other inputs"

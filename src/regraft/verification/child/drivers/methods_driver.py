@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from regraft.verification.child.checks.code_replacement import functions_of
-from regraft.verification.child.drivers import further_calls, input_guesses
+from regraft.verification.child.drivers import further_calls, guessed_slots, input_guesses
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
@@ -135,7 +135,7 @@ def _method_subjects(
     try:
         with session.ledger.step("original", "", f"look for inputs of {description}"):
             accepted = input_guesses.find_accepted(
-                method, inner=bool(path), width=input_guesses.width_of(method), seconds=SECONDS
+                method, inner=bool(path), width=guessed_slots.width_of(method), seconds=SECONDS
             )
     except (input_guesses.NoInputs, LookupError) as error:
         session.ledger.skip(f"{description} (methods): {error}")
@@ -143,7 +143,7 @@ def _method_subjects(
     first_subject = _subject(owner, path, name, description, accepted.calls(method))
     if measure_reach(first_subject, session).is_worth_comparing:
         yield first_subject
-    for calls in further_calls.more_calls(method, accepted, text, input_guesses.width_of(method)):
+    for calls in further_calls.more_calls(method, accepted, text, guessed_slots.width_of(method)):
         variant = replace(first_subject, calls=calls, light=True)
         if session.is_covered():
             return

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.drivers.argument_slots import Spec, make_call
 
 # The (batch, length) of a run during a search: numbers that differ from each other and from common

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regraft.verification.child.drivers import config_shrinking
+from regraft.verification.child.drivers import field_kinds
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS, HEAD_FIELDS
 
 _EPSILON = 1e-3  # smaller floats are added to a divisor, and keep their value
@@ -27,8 +27,8 @@ def opposite_numbers(name: str, value: Any) -> tuple[float, ...]:
         return () if abs(value) < _EPSILON else (-value, 0.0)
     if type(value) is not int or abs(value) > _LARGEST:
         return ()
-    if config_shrinking.is_size(name) or name in HEAD_FIELDS:
+    if field_kinds.is_size(name) or name in HEAD_FIELDS:
         return ()
-    if config_shrinking.is_layers(name):
+    if field_kinds.is_layers(name):
         return (0,) if value else ()
     return (-value, 0) if value else (-_STEP,)

@@ -19,8 +19,9 @@ from torch import nn
 
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Plan, Target, execute
-from regraft.verification.child.drivers import input_guesses
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
+from regraft.verification.child.drivers import guessed_slots, input_guesses
 from regraft.verification.child.drivers.argument_slots import Spec, make_call
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
@@ -308,7 +309,7 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
                     "original", "", f"look for inputs of {path} of {source.name}"
                 ):
                     accepted = input_guesses.find_accepted(
-                        part, inner=True, width=input_guesses.width_of(part), seconds=SECONDS
+                        part, inner=True, width=guessed_slots.width_of(part), seconds=SECONDS
                     )
             except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded, the next part is tried
                 session.ledger.skip(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regraft.verification.child.drivers.config_shrinking import (
+from regraft.verification.child.drivers.field_kinds import (
     is_config,
     is_head_size,
     is_hidden,

@@ -19,7 +19,8 @@ from torch import nn
 from regraft.execution.nested import iterate_leaves
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call, ModuleRef, adopt_classes
-from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.call_recording import recording
 from regraft.verification.child.drivers import configuration_objects
 from regraft.verification.child.drivers.configuration_objects import fields_of, is_config

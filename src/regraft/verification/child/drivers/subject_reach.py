@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from regraft.verification.child import weights
-from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 

@@ -12,7 +12,8 @@ import torch
 
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_execution import Plan, Target, execute
+from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.drivers.driver_protocol import Subject, Task
 from regraft.verification.child.drivers.module_flags import inverted_flags, with_flags
 from regraft.verification.child.drivers.subject_reach import measure_reach

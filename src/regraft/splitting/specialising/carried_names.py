@@ -1,0 +1,135 @@
+"""The names that an iteration carries over to the next, with types that fit both."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.program.residual import Step
+from regraft.splitting.program.residual_expressions import name
+from regraft.splitting.program.statements import assigned_names
+from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
+from regraft.splitting.program.value_tests import get_alternative
+from regraft.splitting.program.values import (
+    EitherValue,
+    HostValue,
+    LostValue,
+    Names,
+    StaticValue,
+    TensorValue,
+    Value,
+)
+from regraft.splitting.specialising.either_values import fits_either, is_equal_constant
+from regraft.splitting.specialising.elements import has_part_names, rebuild_value
+from regraft.splitting.specialising.host_lists import note_ragged
+from regraft.splitting.specialising.path_joins import open_elements
+from regraft.splitting.specialising.state import Specialisation
+
+
+class NotSettled(Unsplittable):
+    """Signals that a loop's first iteration finds something of another type than the ones that
+    follow."""
+
+
+def carry_over_names(
+    state: Specialisation,
+    node: ast.While | ast.For,
+    header: tuple[str, ast.expr] | None,
+    ends: list[tuple[list[Step], Names]],
+) -> None:
+    """Set `state.names` to what the names hold at the start of any iteration, given the names at
+    the end of each path through one (`ends`); the loop's variable stays."""
+    target = header[0] if header is not None else None
+    for _, end in ends:
+        state.names = {
+            key: value if key == target else carry_over(state, node, key, value, end.get(key))
+            for key, value in state.names.items()
+        }
+
+
+def carry_over(
+    state: Specialisation, node: ast.AST, key: str, value: Value, end: Value | None
+) -> Value:
+    """Return what a name holds at the start of any iteration, from its value at the start and at
+    the end of one. end: None where the iteration ends without the name.
+
+    The value becomes a LostValue, or NotSettled is raised, where the type changes (`lose_value`).
+    """
+    if isinstance(value, LostValue):
+        return value
+    if end is None:
+        is_assigned = key in assigned_names(ast.Module([node], []))  # type: ignore[list-item]
+        if not is_assigned and isinstance(value, StaticValue):
+            return value
+        return lose_value(state, node, key)
+    if has_part_names(key, value, state.names) and list(end.fields) == list(value.fields):
+        return rebuild_value(state, key, value)
+    carried = carry_over_type(state, node, key, value, end)
+    if carried is None and open_elements(state, [value, end]):
+        carried = carry_over_type(state, node, key, value, end)
+    if carried is not None:
+        return carried
+    widened = (
+        open_differing_sizes(get_alternative(value), get_alternative(end))
+        if can_widen(value, end)
+        else None
+    )
+    if widened is not None:
+        state.values_decide_sizes = True
+        bound = state.bind_name(key, widened)
+        assert isinstance(bound, TensorValue)
+        return replace(value, alternative=bound) if isinstance(value, EitherValue) else bound
+    return lose_value(state, node, key)
+
+
+def carry_over_type(
+    state: Specialisation, node: ast.AST, key: str, value: Value, end: Value
+) -> Value | None:
+    """Return what a name holds at the start of any iteration where an iteration keeps its type;
+    None where it does not. Raise Unsplittable for an object that changes."""
+    if isinstance(value, EitherValue):
+        return value if fits_either(value, end) else None
+    if type(value) is not type(end):
+        return None
+    if isinstance(value, StaticValue) and not is_equal_constant(value.example, end.example):
+        raise state.refuse(
+            node, f"{key} is an object and changes in a loop whose length is not known"
+        )
+    if isinstance(value, TensorValue) and end.example is not value.example:
+        state.alias_groups.append([value.example, end.example])
+    if not same_type(value, end):
+        return None
+    note_ragged(state, end.example, [value.example])
+    return end.drop_constants() if isinstance(end, HostValue) else value
+
+
+def can_widen(value: Value, end: Value) -> bool:
+    """Return whether an iteration may change a value in nothing but sizes: both values are tensors,
+    or may be the same constant instead."""
+    if isinstance(end, TensorValue):
+        return isinstance(value, (TensorValue, EitherValue))
+    return (
+        isinstance(end, EitherValue)
+        and isinstance(value, EitherValue)
+        and is_equal_constant(end.instead, value.instead)
+    )
+
+
+def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
+    """Return a LostValue for the name `key`, whose type an iteration changes, if `node` is the rest
+    of a loop whose first iteration was peeled off; raise NotSettled for any other loop."""
+    if getattr(node, "peeled", False):
+        return LostValue(name(key))
+    raise state.refuse(
+        node, f"{key} changes its type or shape from one iteration to the next", NotSettled
+    )
+
+
+def loses_value(state: Specialisation, entry: Names) -> bool:
+    """Return whether a name of `entry`, the names at the start of the iteration, had a value there
+    and is a LostValue now."""
+    return any(
+        isinstance(state.names[key], LostValue) and not isinstance(value, LostValue)
+        for key, value in entry.items()
+    )

@@ -1,0 +1,59 @@
+"""Deletions of names, attributes and elements."""
+
+from __future__ import annotations
+
+import ast
+
+from regraft.splitting.program.values import HostValue, Value
+from regraft.splitting.specialising.inplace import delete_slice
+from regraft.splitting.specialising.object_methods import call_object_method
+from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
+from regraft.splitting.specialising.state import Specialisation
+
+
+def execute_delete(state: Specialisation, node: ast.Delete) -> None:
+    """Specialise `del` of local names, which are removed from `state.names`, and of items of
+    objects that forward makes; raise Unsplittable for other targets."""
+    for target in node.targets:
+        base = (
+            state.evaluate(target.value)
+            if isinstance(target, (ast.Attribute, ast.Subscript))
+            else None
+        )
+        if (
+            base is not None
+            and is_stand_in(state, base.example)
+            and isinstance(target, ast.Subscript)
+        ):
+            key = state.evaluate(target.slice)
+            call_object_method(
+                state,
+                node,
+                find_special_method(state, node, base.example, "__delitem__"),
+                [key],
+                {},
+            )
+            continue
+        if base is not None and isinstance(target, ast.Subscript) and is_list_slice(target, base):
+            delete_slice(state, target, base)
+            continue
+        if base is not None and isinstance(target, ast.Subscript) and is_list_element(target, base):
+            pop = ast.Call(ast.Attribute(target.value, "pop", ast.Load()), [target.slice], [])
+            state.evaluate(ast.fix_missing_locations(ast.copy_location(pop, node)))
+            continue
+        if not isinstance(target, ast.Name) or state.frame.prefix + target.id not in state.names:
+            raise state.refuse(node, "del of anything but a local name is not supported")
+        del state.names[state.frame.prefix + target.id]
+        state.deleted_names.add(state.frame.prefix + target.id)
+
+
+def is_list_slice(target: ast.Subscript, base: Value) -> bool:
+    """Return whether a target is a slice of a list of the host, `base`."""
+    is_list = isinstance(base, HostValue) and type(base.example) is list
+    return is_list and isinstance(target.slice, ast.Slice)
+
+
+def is_list_element(target: ast.Subscript, base: Value) -> bool:
+    """Return whether a target is one element of a list of the host, `base`."""
+    is_list = isinstance(base, HostValue) and type(base.example) is list
+    return is_list and not isinstance(target.slice, ast.Slice)

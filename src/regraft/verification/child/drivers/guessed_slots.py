@@ -1,0 +1,173 @@
+"""Inputs of a model as far as its signature and its layers tell."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from regraft.verification.child.checks.argument_variants import signature_of
+from regraft.verification.child.drivers import described_shapes
+from regraft.verification.child.drivers.argument_slots import (
+    BATCH,
+    LENGTH,
+    Dim,
+    Sizes,
+    Slot,
+    is_named,
+    is_plain,
+    packed_patches,
+    slot_for,
+)
+from regraft.verification.child.drivers.configuration_objects import config_of
+from regraft.verification.child.drivers.field_tables import HIDDEN, IMAGE_SIDE_FIELDS
+from regraft.verification.child.drivers.forward_inputs import (
+    GRID_INPUTS,
+    LAYER_INPUT,
+    PACKED_INPUTS,
+    TIME_INPUT,
+)
+
+IMAGE = 32  # the height and width of images where a model does not state them
+
+
+def width_of(model: Any) -> int:
+    """Return the probable width of a layer's inputs: the last dimension that most of its matrices
+    have.
+
+    Without a matrix it is the length of the first vector that is no bias; `HIDDEN` where there is
+    none either.
+    """
+    weights = [weight for name, weight in model.named_parameters() if not name.endswith("bias")]
+    widths = Counter(int(weight.shape[-1]) for weight in weights if weight.dim() == 2)
+    vectors = (int(weight.shape[0]) for weight in weights if weight.dim() == 1)
+    return widths.most_common(1)[0][0] if widths else next(vectors, HIDDEN)
+
+
+def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
+    """Return by name a guess for every parameter that holds a tensor, and for the plain ones that
+    have no default; the other parameters keep their defaults.
+
+    A guess is by the parameter's name and annotation (`slot_for`), or by the docstring of `forward`
+    where the name tells nothing. A first layer that is a convolution or a table of embeddings
+    decides the first parameter whose name tells nothing. The arguments are those of
+    `find_accepted`. Raises LookupError where no value can be guessed for a plain parameter.
+    """
+    sizes = Sizes(config_of(model), width)
+    names = signature_of(model).parameters
+    is_layer = inner or (LAYER_INPUT in names and TIME_INPUT not in names)
+    documented = described_shapes.documented_slots(model.forward, sizes)
+    slots = {}
+    for parameter in filter(_is_guessed, parameters(signature_of(model))):
+        slot = slot_for(parameter.name, annotation(parameter), sizes, is_layer)
+        is_unnamed = slot.kind != "plain" and not is_named(parameter.name)
+        slots[parameter.name] = documented.get(parameter.name, slot) if is_unnamed else slot
+    first = {**_first_image(model, slots, image), **_first_ids(model, slots)}
+    return {**slots, **first, **_packed_images(slots, sizes)}
+
+
+def _is_guessed(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter needs a guess: it has no default, or holds a tensor by its name
+    and annotation."""
+    if parameter.default is parameter.empty:
+        return True
+    is_plain_default = isinstance(parameter.default, bool | int | float | str)
+    return not (is_plain_default or is_plain(parameter.name, annotation(parameter)))
+
+
+def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
+    """Return by name the slot of images for the first parameter whose name tells nothing; {} where
+    the first layer of the model is no convolution, or the model has the configuration of a library
+    that names its inputs."""
+    dims = () if hasattr(getattr(model, "config", None), "to_dict") else _image_dims(model, side)
+    name = _first_unnamed(slots) if dims else None
+    return {} if name is None else {name: replace(slots[name], dims=dims)}
+
+
+def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
+    """Return by name the slot of token ids for the first parameter whose name tells nothing; {}
+    where the first layer of the model is no table of embeddings, where the parameter is
+    `hidden_states`, or where the model has the configuration of a library that names its inputs."""
+    first_layer, name = _first_layer(model), _first_unnamed(slots)
+    is_of_library = hasattr(getattr(model, "config", None), "to_dict")
+    if name is None or name == LAYER_INPUT or is_of_library:
+        return {}
+    if not isinstance(first_layer, nn.Embedding):
+        return {}
+    return {name: Slot("ids", (BATCH, LENGTH), first_layer.num_embeddings)}
+
+
+def _first_unnamed(slots: Mapping[str, Slot]) -> str | None:
+    """Return the name of the first parameter with the guess for names that tell nothing, real
+    numbers of (batch, length, ...); None for none."""
+    return next(
+        (
+            name
+            for name, slot in slots.items()
+            if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH)
+        ),
+        None,
+    )
+
+
+def _first_layer(model: Any) -> Any:
+    """Return the first module of a model that has parameters of its own and no submodules; None
+    where there is none."""
+    return next(
+        (part for part in model.modules() if part._parameters and not [*part.children()]), None
+    )
+
+
+def _packed_images(slots: Mapping[str, Slot], sizes: Sizes) -> dict[str, Slot]:
+    """Return by name the slots of `PACKED_INPUTS` as the patches of all images in one row; {} where
+    the model takes no grid of patches, and so its images are apart."""
+    if not any(name in GRID_INPUTS for name in slots):
+        return {}
+    images = [name for name in slots if name in PACKED_INPUTS]
+    return dict.fromkeys(images, packed_patches(sizes))
+
+
+def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
+    """Return the dimensions of the images that a model takes; () for models whose first layer is no
+    convolution over images (`Conv2d`).
+
+    `side` is the side of the images in pixels, or a sequence that ends with height and width. Where
+    it is None, a module of the model may state it, otherwise it is `IMAGE`.
+    """
+    first_layer = _first_layer(model)
+    if not isinstance(first_layer, nn.Conv2d):
+        return ()
+    stated_sides = (
+        getattr(part, name, None) for part in model.modules() for name in IMAGE_SIDE_FIELDS
+    )
+    side = side or next((stated_side for stated_side in stated_sides if stated_side), IMAGE)
+    sides = tuple(side) if isinstance(side, tuple | list) else (side,)
+    numbers = tuple(number for number in sides if type(number) is int) or (IMAGE,)
+    height, width = (numbers * 2)[:2] if len(numbers) < 2 else numbers[-2:]
+    return BATCH, Dim(first_layer.in_channels), Dim(height), Dim(width)
+
+
+def parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
+    """Return the parameters of a signature without `self`, `*args` and `**kwargs`."""
+    variadic_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        p
+        for p in signature.parameters.values()
+        if p.kind not in variadic_kinds and p.name != "self"
+    ]
+
+
+def annotation(parameter: inspect.Parameter) -> str:
+    """Return the annotation of a parameter as text, without spaces, an `Optional` around it and
+    `| None`; for a class itself its name without the module, and "_empty" for no annotation."""
+    note = parameter.annotation
+    text = note if isinstance(note, str) else getattr(note, "__name__", "") or str(note)
+    text = str(note) if text == "Optional" else text
+    return re.sub(r"^(typing\.)?Optional\[(.*)\]$", r"\2", text.replace(" ", "")).replace(
+        "|None", ""
+    )

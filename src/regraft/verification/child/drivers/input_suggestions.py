@@ -1,0 +1,194 @@
+"""Tables of the errors that a model raises for inputs, and of what mends the inputs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from regraft.verification.child.drivers import described_shapes, shape_fixers
+from regraft.verification.child.drivers import input_fixers as fixers
+from regraft.verification.child.drivers.argument_slots import Spec
+from regraft.verification.child.drivers.input_fixers import InputProblem
+from regraft.verification.child.drivers.model_attempts import ATTRIBUTE_ERROR, TYPE_ERROR
+from regraft.verification.child.drivers.repair_table import ANY_ERROR, Repair, changes
+
+# The texts of errors about an absent input, and about the number of dimensions of an input.
+_MISSING_ERROR = r"None|UnboundLocal|missing|specify"
+_RANK_ERROR = (
+    r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out"
+    r" of bounds|permute|"
+    r"tuple index|is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript"
+)
+_Table = tuple[Repair[InputProblem, Spec], ...]
+
+# Changes that follow from the message alone: the first one is made at once, without a search.
+COMPLETIONS: _Table = (
+    Repair(
+        r"`(\w+)` is missing",
+        fixers.give_missing_argument,
+        "ValueError: Images were passed but `mm_token_type_ids` is missing. Please pass it.",
+    ),
+    Repair(
+        ATTRIBUTE_ERROR,
+        fixers.give_attribute,
+        "AttributeError: 'types.SimpleNamespace' object has no attribute 'num_key_value_groups'",
+    ),
+    Repair(
+        r"['\"](\w+)['\"],? (?:or|and) ['\"]\w+['\"].*?\b[Gg]ot:? ['\"]?(\w+)",
+        fixers.take_listed_word,
+        "ValueError: `cache_mode` must be either 'extract' or 'cached', got gelu.",
+    ),
+    Repair(
+        r"shape '\[(-1|\d+), ([\d, ]+)\]' is invalid for input of size (\d+)",
+        fixers.fill_shape_by_length,
+        "RuntimeError: shape '[-1, 4, 8, 8]' is invalid for input of size 168",
+    ),
+    Repair(
+        r"shape '\[(?:-?\d+, )*0\b",
+        fixers.lengthen_divided,
+        "RuntimeError: shape '[3, 2, 0, 128]' is invalid for input of size 672",
+    ),
+    Repair(
+        r"can't divide axis of length (\d+) in chunks of (\d+)",
+        fixers.fit_chunks,
+        "EinopsError: Shape mismatch, can't divide axis of length 8 in chunks of 7",
+    ),
+    Repair(
+        r"expected input\[([\d, ]+)\] to have (\d+) channels",
+        fixers.give_wanted_channels,
+        "RuntimeError: Given groups=1, weight of size [4, 5, 3, 3], expected input[3, 3, 32, 32]"
+        " to have 5 channels, but got 3 channels instead",
+    ),
+    Repair(
+        r"(\w+) features and \w+ tokens do not match\D*(\d+)\D*(\d+)",
+        fixers.give_placeholders,
+        "ValueError: Image features and image tokens do not match, tokens: 0, features: 12",
+    ),
+)
+
+
+def _complete_first(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield the first change that follows from the message alone (`COMPLETIONS`), if there is
+    one."""
+    yield from itertools.islice(changes(COMPLETIONS, problem, problem.failed.text), 1)
+
+
+# Changes that a search tries, likely ones first.
+SUGGESTIONS: _Table = (
+    Repair(
+        ANY_ERROR,
+        _complete_first,
+        "ValueError: Sound was passed but `input_features_mask` is missing. Please pass it.",
+    ),
+    Repair(
+        r"^(?!.*unexpected)",
+        fixers.give_named_arguments,
+        "TypeError: Layer.forward() missing 1 required positional argument: 'scores'",
+    ),
+    Repair(
+        _MISSING_ERROR,
+        fixers.give_arguments_of_statements,
+        "TypeError: cannot unpack non-iterable NoneType object",
+    ),
+    Repair(
+        r"shapes cannot be multiplied \(\d+x\d+ and (\d+)x\d+\)",
+        fixers.give_optional_of_width,
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x32 and 12x5)",
+    ),
+    Repair(
+        r"values to unpack",
+        shape_fixers.take_unpacked_shape,
+        "ValueError: not enough values to unpack (expected 4, got 3)",
+    ),
+    Repair(
+        r"spatial dimensions of \[([\d, ]+)\] and output size of \[([\d, ]+)\]",
+        shape_fixers.take_image_size,
+        "ValueError: Input and output must have the same number of spatial dimensions, but got"
+        " input with spatial dimensions of [7] and output size of [16, 16]",
+    ),
+    Repair(
+        described_shapes.SHAPE,
+        shape_fixers.take_described_shape,
+        "ValueError: Input must be a 5D tensor of shape (batch_size, 2, num_channels, height,"
+        " width)",
+    ),
+    Repair(
+        shape_fixers.SHAPE,
+        shape_fixers.take_named_shape,
+        "IndexError: The shape of the mask [3, 7] at index 1 does not match the shape of the"
+        " indexed tensor [3, 9] at index 1",
+    ),
+    Repair(
+        r"shape '\[([\d, ]+)\]' is invalid for input of size (\d+)",
+        shape_fixers.refill_shape,
+        "RuntimeError: shape '[6, 7]' is invalid for input of size 21",
+    ),
+    Repair(
+        r"\d",
+        shape_fixers.exchange_numbers,
+        "RuntimeError: The size of tensor a (32) must match the size of tensor b (12) at"
+        " non-singleton dimension 2",
+    ),
+    Repair(
+        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
+        shape_fixers.allow_for_added_positions,
+        "RuntimeError: The size of tensor a (65) must match the size of tensor b (50) at"
+        " non-singleton dimension 2",
+    ),
+    Repair(
+        r"cannot be interpreted as an integer|can be converted to an index",
+        fixers.give_whole_numbers,
+        "TypeError: 'Tensor' object cannot be interpreted as an integer",
+    ),
+    Repair(
+        TYPE_ERROR,
+        fixers.change_kinds,
+        "IndexError: tensors used as indices must be long, int, byte or bool tensors",
+    ),
+    Repair(
+        r"out of range",
+        fixers.lower_numbers,
+        "IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)",
+    ),
+    Repair(
+        r"out of range in self|index out of|Target \d+ is out of bounds",
+        fixers.lower_token_ids,
+        "IndexError: index out of range in self",
+    ),
+    Repair(
+        r"not enough values to unpack \(expected (\d), got (\d)\)",
+        shape_fixers.add_missing_dimensions,
+        "ValueError: not enough values to unpack (expected 5, got 3)",
+    ),
+    Repair(
+        _RANK_ERROR,
+        shape_fixers.give_batches,
+        "EinopsError: Wrong shape: expected 4 dims. Received 3-dim tensor.",
+    ),
+    Repair(
+        _RANK_ERROR,
+        shape_fixers.change_ranks,
+        "ValueError: too many values to unpack (expected 2)",
+    ),
+    Repair(
+        _MISSING_ERROR,
+        fixers.give_each_optional,
+        "ValueError: You have to specify either input_ids or inputs_embeds",
+    ),
+    Repair(
+        ANY_ERROR,
+        fixers.change_words,
+        "AssertionError: states must be given for cross-attention layers",
+    ),
+    Repair(
+        ANY_ERROR,
+        fixers.drop_mentioned,
+        "TypeError: Model.forward() got an unexpected keyword argument 'scores'",
+    ),
+    Repair(
+        ANY_ERROR,
+        shape_fixers.change_any_shape,
+        "ValueError: the images are too small for this model",
+    ),
+)
