@@ -16,6 +16,7 @@ from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from regraft import __version__
+from regraft.configuration.settings import TargetName
 from regraft.server.commands import Caller, Workspace
 from regraft.server.project import RuleChoice
 from regraft.server.prover import Request
@@ -27,7 +28,6 @@ proves or refutes a rewrite by running both versions. `check` reads source and n
 `verify`, `fix` and `bench` run the code that they are about. `verify` also judges changes that \
 Regraft did not make: its verdict is "proved", "unproven" with the reason, or "refuted" with a \
 counterexample."""
-Target = Literal["auto", "cpu", "cuda"]
 _Path = Annotated[str, Field(description="A path, relative to the working directory of the server")]
 _Rules = Annotated[
     list[str] | None,
@@ -69,7 +69,7 @@ class Tools:
         ] = None,
         select: _Rules = None,
         ignore: _Rules = None,
-        target: Target | None = None,
+        target: TargetName | None = None,
         apply_all: Annotated[
             bool, Field(description="Also rules that gain nothing on the target")
         ] = False,
@@ -141,7 +141,7 @@ class Tools:
         ] = False,
         select: _Rules = None,
         ignore: _Rules = None,
-        target: Target | None = None,
+        target: TargetName | None = None,
         apply_all: bool = False,
         unsafe: bool = False,
         driver: _Driver = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regraft.server.mcp_server import Target
+from regraft.configuration.settings import TargetName
 
 EXPLAINED = ("findings", "near_misses", "not_followed", "errors", "warnings")
 
@@ -24,7 +24,7 @@ def _concerns(entry: dict[str, Any], line: int) -> bool:
 def choice_options(
     select: list[str] | None,
     ignore: list[str] | None,
-    target: Target | None,
+    target: TargetName | None,
     apply_all: bool,
     unsafe: bool,
 ) -> list[str]:
