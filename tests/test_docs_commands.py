@@ -36,7 +36,8 @@ LISTS = ("README", "commands", "ci")
 # commands that are not run, with the reason
 NOT_RUN = {
     "regraft bench targets.py:build --rounds 6 --select --packs torch/attention,torch/rotary,"
-    "adopter/bert-attention,torch/logits-cross-entropy": "measures for minutes; tests/bench does",
+    "torch/rms-norm,adopter/bert-attention,torch/logits-cross-entropy": "measures for minutes;"
+    " tests/bench does",
 }
 # on the page of all commands, where only the options are checked: other pages run such commands
 RUN_ELSEWHERE = {

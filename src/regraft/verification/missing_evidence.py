@@ -115,13 +115,18 @@ def _unrun_lines(findings: _Findings) -> str:
     """Return the first five lines and conditions of either version that did not run, as text; ""
     where all ran."""
     gaps = [*findings.entries("gaps"), *findings.entries("gaps before")]
-    return _list_first([text for _, text in gaps], _GAPS)
+    return _with_next_step(_list_first([text for _, text in gaps], _GAPS), findings)
 
 
 def _uncontrolled_parts(findings: _Findings) -> str:
     """Return the first parts that no input decided, as text, or "": conditions with one result,
     attributes with one value, declarations, and reads of the process."""
-    return _list_first(findings.entries("uncontrolled"), _PARTS)
+    return _with_next_step(_list_first(findings.entries("uncontrolled"), _PARTS), findings)
+
+
+def _with_next_step(text: str, findings: _Findings) -> str:
+    """Return a reason with the sentence that tells how to give the missing inputs; "" for ""."""
+    return text and text + findings.next_step
 
 
 def _unrun_relatives(findings: _Findings) -> str:

@@ -102,6 +102,18 @@ def deciding_expressions(definition: ast.AST | None, lines: Lines) -> Iterator[a
                     yield from _expressions(tree)
 
 
+def comparisons_around(definition: ast.AST | None, lines: Lines) -> Iterator[ast.expr]:
+    """Yield the comparisons in the tests of the branches and loops around changed lines of a
+    function, or of the methods of a class, and the expressions in them; nothing for None."""
+    for function in _functions_of(definition).values():
+        for statement in _statements(function.body, ()):
+            if any(_begins_in(node, lines) for node in statement.parts):
+                for tree in statement.tests:
+                    for node in _expressions(tree):
+                        if isinstance(node, ast.Compare):
+                            yield from _expressions(node)
+
+
 def _assigns(statement: _Statement, names: set[str], lines: Lines) -> bool:
     """Return whether a statement begins in changed lines or assigns one of some variables."""
     return _begins_in(statement.parts[0], lines) or not names.isdisjoint(

@@ -15,6 +15,7 @@ from typing import Any
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Plan, Target
+from regraft.verification.child.checks.source_reads import numbers_around, with_read_keywords
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
 
@@ -80,7 +81,13 @@ def other_plain_values(
     if isinstance(value, str):
         words = _words_in(function) | set(literal_choices(parameter.annotation))
         return tuple(sorted(words - {value}))
-    return _other_values(value, is_passed)
+    usual_values = _other_values(value, is_passed)
+    if type(value) not in (int, float):
+        return usual_values
+    compared = numbers_around(method_of(function), parameter.name)
+    like = tuple(float(number) if isinstance(value, float) else number for number in compared)
+    alternatives = dict.fromkeys((*usual_values[:1], *like, *usual_values))
+    return tuple(number for number in alternatives if number != value)
 
 
 def literal_choices(annotation: Any) -> tuple[Any, ...]:
@@ -164,7 +171,7 @@ def calls_with_rates_around(call: Call, function: Any, values: tuple[float, ...]
 
 def _words_in(function: Any) -> set[str]:
     """Return the words among the constants of a function, or of a module's `forward`."""
-    code = getattr(inspect.unwrap(_method_of(function)), "__code__", None)
+    code = getattr(inspect.unwrap(method_of(function)), "__code__", None)
     constants = code.co_consts if code is not None else ()
     nested = [part for part in constants if isinstance(part, tuple | frozenset)]
     texts = itertools.chain(constants, *nested)
@@ -210,19 +217,20 @@ def bound_arguments(call: Call, function: Any) -> inspect.BoundArguments | None:
 
 
 def signature_of(function: Any) -> inspect.Signature:
-    """Return the signature of the method that a call of the object runs: of its attribute `signed`
-    (set by a wrapping module), else of its `forward`, else of the object itself. Raises TypeError
-    or ValueError where there is none."""
-    return inspect.signature(_method_of(function))
+    """Return the signature of the method that a call of the object runs, with the keywords that
+    it reads from its `**kwargs`: of its attribute `signed` (set by a wrapping module), else of its
+    `forward`, else of the object itself. Raises TypeError or ValueError where there is none."""
+    method = method_of(function)
+    return with_read_keywords(inspect.signature(method), method)
 
 
 def method_name(function: Any) -> str:
     """Return the name of the function or method that a call of the object runs, "" where it has
     none."""
-    return str(getattr(inspect.unwrap(_method_of(function)), "__name__", ""))
+    return str(getattr(inspect.unwrap(method_of(function)), "__name__", ""))
 
 
-def _method_of(function: Any) -> Any:
+def method_of(function: Any) -> Any:
     """Return the object's attribute `signed`, the method that a wrapping module calls, else its
     `forward`, else the object itself."""
     return getattr(function, "signed", getattr(function, "forward", function))

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +23,7 @@ _FOLDERS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.LShift: lambda x, y: x << y,
     ast.Pow: lambda x, y: x**y,
 }
+_SMALLEST_SIZE, _LARGEST_SIZE = 3, 8192
 _LARGEST = 1 << 20  # the largest operand of an expression that is evaluated
 
 
@@ -38,25 +39,30 @@ class Constants:
     values: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
 
+    def with_sizes(self, sizes: Iterable[int]) -> Constants:
+        """Return the constants with further sizes, at most `_LIMIT` in all."""
+        usable = (size for size in sizes if _SMALLEST_SIZE <= size <= _LARGEST_SIZE)
+        return replace(self, sizes=tuple(dict.fromkeys((*self.sizes, *usable)))[:_LIMIT])
 
-def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
-    """Return the constants in the changed lines of versions of a definition, in order and without
+
+def constants_of(parts: Iterable[tuple[Iterable[ast.expr], ModuleType]]) -> Constants:
+    """Return the constants among expressions, each group with its module, in order and without
     duplicates, values of module variables included.
 
-    At most `_LIMIT` are sizes, whole numbers from 3 to 8192, and at most `_LIMIT` are values, up to
+    At most `_LIMIT` are sizes, whole numbers from `_SMALLEST_SIZE` to
+    `_LARGEST_SIZE`, and at most `_LIMIT` are values, up to
     a million in size; only the first larger whole number, up to `_LARGEST`, is a count.
     """
     numbers: dict[float, None] = {}
-    for change, module in versions:
-        for node in changed_nodes(change, module):
+    for nodes, module in parts:
+        for node in nodes:
             number = _number(node, module)
             if number is not None:
                 numbers[number] = None
-    sizes = [int(number) for number in numbers if number == int(number) and 2 < number <= 8192]
+    whole_numbers = [int(number) for number in numbers if number == int(number)]
+    sizes = [number for number in whole_numbers if _SMALLEST_SIZE <= number <= _LARGEST_SIZE]
     values = [number for number in numbers if abs(number) <= 1e6]
-    counts = [
-        int(number) for number in numbers if number == int(number) and 8192 < number <= _LARGEST
-    ]
+    counts = [number for number in whole_numbers if _LARGEST_SIZE < number <= _LARGEST]
     return Constants(tuple(sizes[:_LIMIT]), tuple(values[:_LIMIT]), tuple(counts[:1]))
 
 

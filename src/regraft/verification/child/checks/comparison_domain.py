@@ -18,7 +18,11 @@ import torch
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target
-from regraft.verification.child.checks.argument_reads import ArgumentReads, argument_reads
+from regraft.verification.child.checks.argument_reads import (
+    ArgumentReads,
+    argument_reads,
+    comparisons_around,
+)
 from regraft.verification.child.checks.argument_variants import (
     calls_with_dropout_rate,
     opposite_calls,
@@ -89,8 +93,9 @@ class Domain:
     of either version assigns after construction, `compares` whether changed lines compare. `tested`
     are the attributes that changed lines read and that tests of branches in them read, too,
     `read_by_one_version` those that changed lines of one version read, and the other version does
-    not read anywhere. `combines` tells that
-    attributes also change in pairs, and that widths become odd.
+    not read anywhere. `compared_attributes` are those that tests around changed lines compare.
+    `combines` tells that attributes also change in pairs, and that widths become odd; for changes
+    by rules it is False, and there are no compared attributes.
     """
 
     constants: Constants
@@ -101,55 +106,79 @@ class Domain:
     compares: bool = False
     tested: frozenset[str] = frozenset()
     read_by_one_version: frozenset[str] = frozenset()
+    compared_attributes: frozenset[str] = frozenset()
     combines: bool = False
 
 
 def domain_of(definition: str, session: Session) -> Domain:
     """Return the domain of a definition in both versions, computed once in a session and stored in
     `session.domains`. That of a name without changes is empty; for changes by rules
-    `read_by_one_version` is."""
+    `read_by_one_version` and `compared_attributes` are."""
     domain = session.domains.get(definition)
     if domain is None:
-        versions = [
-            (change, module)
-            for changes, module in (
-                (session.changes, session.changed),
-                (session.original_tracer.changes, session.original),
-            )
-            for change in changes
-            if change.definition == definition
-        ]
-        cls = getattr(session.changed, definition, None)
-        text = inspect.getsource(cls) if isinstance(cls, type) or callable(cls) else ""
-        nodes = [node for pair in versions for node in changed_nodes(*pair)]
-        names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
-        takes_finite = any(f"{name}(" in text for name in _FINITE_OPS)
-        calls, original_calls = (
-            _called_names(versions, module) for module in (session.changed, session.original)
-        )
-        not_finite = () if takes_finite else _not_finite_numbers(calls, original_calls)
-        attributes = read_attributes(nodes)
-        late = _late_stores(versions)
-        compares = any(map(is_predicate, nodes))
-        constants = constants_of(tuple(versions))
-        tests = itertools.chain.from_iterable(itertools.starmap(changed_tests, versions))
-        tested = tested_attributes(nodes, tests)
-        read_by_one_version = (
-            frozenset[str]() if session.by_rules else _read_by_one_version(versions, session)
-        )
-        domain = Domain(
-            constants,
-            names,
-            attributes,
-            not_finite,
-            late,
-            compares,
-            tested,
-            read_by_one_version,
-            combines=not session.by_rules,
-        )
-        session.domains[definition] = domain
+        domain = session.domains[definition] = _new_domain(definition, session)
     return domain
+
+
+def _new_domain(definition: str, session: Session) -> Domain:
+    """Return the domain of a definition in both versions."""
+    versions = [
+        (change, module)
+        for changes, module in (
+            (session.changes, session.changed),
+            (session.original_tracer.changes, session.original),
+        )
+        for change in changes
+        if change.definition == definition
+    ]
+    nodes = [node for pair in versions for node in changed_nodes(*pair)]
+    around = () if session.by_rules else _comparisons_around(versions)
+    compared_attributes = read_attributes(
+        itertools.chain.from_iterable(comparisons for comparisons, _ in around)
+    )
+    tests = itertools.chain.from_iterable(itertools.starmap(changed_tests, versions))
+    return Domain(
+        constants_of((*((changed_nodes(*pair), pair[1]) for pair in versions), *around)),
+        frozenset(node.id for node in nodes if isinstance(node, ast.Name)),
+        read_attributes(nodes) | compared_attributes,
+        _tried_not_finite(definition, versions, session),
+        _late_stores(versions),
+        any(map(is_predicate, nodes)),
+        tested_attributes(nodes, tests),
+        frozenset() if session.by_rules else _read_by_one_version(versions, session),
+        compared_attributes,
+        combines=not session.by_rules,
+    )
+
+
+def _tried_not_finite(
+    definition: str, versions: list[tuple[Change, ModuleType]], session: Session
+) -> tuple[tuple[str, float], ...]:
+    """Return the numbers, with names, that are not finite and are tried for a definition."""
+    owner = getattr(session.changed, definition, None)
+    text = inspect.getsource(owner) if isinstance(owner, type) or callable(owner) else ""
+    if any(f"{name}(" in text for name in _FINITE_OPS):
+        return ()
+    calls, original_calls = (
+        _called_names(versions, module) for module in (session.changed, session.original)
+    )
+    return _not_finite_numbers(calls, original_calls)
+
+
+def _comparisons_around(
+    versions: list[tuple[Change, ModuleType]],
+) -> tuple[tuple[tuple[ast.expr, ...], ModuleType], ...]:
+    """Return, for each version of a definition, the comparisons in the tests around its changed
+    lines, and the module of the version."""
+    return tuple(
+        (
+            tuple(
+                comparisons_around(definition_node(module, change.definition), change.statements)
+            ),
+            module,
+        )
+        for change, module in versions
+    )
 
 
 def reads_of_arguments(definition: str, method: str, session: Session) -> ArgumentReads:
@@ -246,6 +275,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     """
     has_parameters = target.module is not None and any(True for _ in target.module.parameters())
     names = named_arguments(call, target.callable)
+    constants = domain.constants.with_sizes(_attribute_sizes(target.module, domain))
 
     def accepts(candidate: Call) -> bool:
         """Return whether the original runs on a call without an error."""
@@ -254,7 +284,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from masked_calls(call, names)
     yield from biased_calls(call, names, _head_counts(call, target.module))
     yield from added_mask_calls(call, names, target.callable)
-    yield from resized_calls(call, domain.constants, features=not has_parameters)
+    yield from resized_calls(call, constants, features=not has_parameters)
     if domain.combines and not has_parameters:
         yield from odd_width_calls(call)
     yield from lengthen_axes(call, accepts)
@@ -264,7 +294,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     )
     yield from varied_argument_calls(call, target.callable)
     for varied_call in varied_argument_calls(call, target.callable, domain.names):
-        yield from resized_calls(varied_call, domain.constants, features=not has_parameters)
+        yield from resized_calls(varied_call, constants, features=not has_parameters)
     yield from calls_with_dropout_rate(call, target)
     optional_calls = tuple(optional_value_calls(call, target))
     yield from optional_calls
@@ -281,6 +311,14 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from calls_in_other_layouts(call)
     if has_parameters:
         yield from altered_calls(call, _compared_numbers(target.module, domain))
+
+
+def _attribute_sizes(module: Any, domain: Domain) -> tuple[int, ...]:
+    """Return the integer attributes of a module, which may be None, that the tests around changed
+    lines compare."""
+    attributes = vars(module) if module is not None else {}
+    values = (attributes.get(name) for name in sorted(domain.compared_attributes))
+    return tuple(value for value in values if type(value) is int)
 
 
 def _compared_numbers(module: Any, domain: Domain) -> tuple[float, ...]:
@@ -318,7 +356,8 @@ def _leading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]
     inputs, other plain arguments, sizes and values."""
     yield from optional_value_calls(call, target)
     yield from varied_argument_calls(call, target.callable)
-    yield from resized_calls(call, domain.constants, features=False)
+    constants = domain.constants.with_sizes(_attribute_sizes(target.module, domain))
+    yield from resized_calls(call, constants, features=False)
     yield from valued_calls(call, domain.constants, target.module, not_finite=())
 
 

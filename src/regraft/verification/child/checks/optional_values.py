@@ -17,7 +17,12 @@ from regraft.execution.compare import are_alike
 from regraft.verification.child.call_arguments import Call, tensors
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target
-from regraft.verification.child.checks.argument_variants import bound_arguments, with_argument
+from regraft.verification.child.checks.argument_variants import (
+    bound_arguments,
+    method_of,
+    with_argument,
+)
+from regraft.verification.child.checks.source_reads import unpacked_parts
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 
 _PARAMETERS = 6  # the most parameters that get a value
@@ -27,6 +32,7 @@ _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
 _INTEGER = re.compile(r"\bint\b")
 _FRACTION = re.compile(r"\bfloat\b")
 _PAIR = re.compile(r"\b[Tt]uple\[(torch\.)?Tensor, (torch\.)?Tensor\]")
+_SEVERAL = re.compile(r"\b([Tt]uple|[Ll]ist|[Ss]equence)\[.*Tensor")
 _NO_TENSORS = (
     "str",
     "int",
@@ -86,7 +92,7 @@ def _can_get_value(parameter: inspect.Parameter, value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return False
     takes_plain_value = parameter.default is None and any(_plain_values(parameter))
-    return _can_be_tensor(parameter) or takes_plain_value
+    return _can_be_tensor(parameter) or takes_plain_value or _may_be_unpacked(parameter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,11 @@ class _Trials:
     def accepted_calls(self, parameter: inspect.Parameter) -> Iterator[Call]:
         """Yield the call with each value of a parameter that the original accepts and that changes
         its results."""
-        for description, value in values_for(parameter, self.call, self.target.module):
+        values = values_for(parameter, self.call, self.target.module)
+        if _may_be_unpacked(parameter):
+            count = unpacked_parts(method_of(self.target.callable), parameter.name)
+            values = itertools.chain(_tuples_like(self.call, count), values)
+        for description, value in values:
             accepted = self._accepted_call(parameter.name, value)
             if accepted is not None:
                 label = f"{parameter.name} given, {description}"
@@ -137,6 +147,16 @@ def values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterato
         yield from _tensors_like(call, parameter.name, _width(module))
     if parameter.annotation is inspect.Parameter.empty and parameter.name not in CHANCE_FIELDS:
         yield from (("2", 2), ("0.5", 0.5))
+
+
+def _may_be_unpacked(parameter: inspect.Parameter) -> bool:
+    """Return whether the annotation of a parameter that defaults to None allows a tuple or list of
+    tensors, or is missing."""
+    if parameter.default is not None:
+        return False
+    return parameter.annotation is parameter.empty or bool(
+        _SEVERAL.search(str(parameter.annotation))
+    )
 
 
 def _can_be_tensor(parameter: inspect.Parameter) -> bool:
@@ -296,6 +316,22 @@ def _pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
                 .repeat_interleave(2, -1)
             )
             yield f"a pair of shape {list(angles.shape)}", (angles.cos(), angles.sin())
+
+
+def _tuples_like(call: Call, count: int) -> Iterator[tuple[str, Any]]:
+    """Yield pairs of a description and a tuple of `count` tensors, the first ones shaped like the
+    first input of a call, the last one of a shape that goes with it (no single number, which many
+    functions do not depend on); nothing where `count` is 0 and for a call without tensors of
+    floating-point numbers."""
+    floats = [tensor for tensor in tensors(call) if tensor.dim() and tensor.is_floating_point()]
+    if not floats or not count:
+        return
+    like = floats[0]
+    random_tensors = _RandomTensors(like.dtype)
+    for last in dict.fromkeys(shape for shape in _shapes_like(like) if shape):
+        shapes = [tuple(like.shape)] * (count - 1) + [last]
+        parts = tuple(random_tensors.of_shape(*shape)[1] for shape in shapes)
+        yield f"{count} tensors of shapes {', '.join(str(list(shape)) for shape in shapes)}", parts
 
 
 def _head_sizes(module: Any, inputs: Sequence[torch.Tensor]) -> list[int]:

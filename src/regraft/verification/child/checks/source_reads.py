@@ -1,0 +1,120 @@
+"""Find in the source of a function what its signature does not state: the keywords that it reads
+from its `**kwargs`, how many parts it unpacks an argument to, and the numbers that it compares an
+argument with."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from regraft.verification.names_and_scopes import name_of
+
+_MOST_PARTS = 4
+_LARGEST = 10**6  # an argument may be a size
+
+
+def with_read_keywords(signature: inspect.Signature, function: Any) -> inspect.Signature:
+    """Return the signature of a function with a keyword parameter for each keyword that its source
+    reads from its `**kwargs`; the signature itself where there is none.
+
+    The default is that of `kwargs.get("name", default)` or `pop`, None where it is no literal and
+    for `kwargs["name"]`, which the function reads where the keyword is given.
+    """
+    collector = next(
+        (p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD), None
+    )
+    if collector is None:
+        return signature
+    new_parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in _keywords_read(function, collector).items()
+        if name not in signature.parameters and name.isidentifier()
+    ]
+    *stated_parameters, last_parameter = signature.parameters.values()
+    return signature.replace(parameters=[*stated_parameters, *new_parameters, last_parameter])
+
+
+def unpacked_parts(function: Any, name: str) -> int:
+    """Return how many parts, from two to `_MOST_PARTS`, the source of a function unpacks its
+    parameter `name` to, or reads by constant indices; 0 where it does neither."""
+    counts = [0]
+    for node in ast.walk(_definition_of(function)):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elements) | ast.List(elements)], value=value) if (
+                name_of(value) == name and isinstance(value, ast.Name)
+            ):
+                counts.append(len(elements))
+            case ast.Subscript(value=ast.Name(id), slice=ast.Constant(int(index))) if id == name:
+                counts.append(index + 1)
+    return max(count if 2 <= count <= _MOST_PARTS else 0 for count in counts)
+
+
+def numbers_around(function: Any, name: str) -> tuple[float, ...]:
+    """Return numbers at and around those, up to `_LARGEST`, that the source of a function compares
+    its parameter `name` with: for an integer those beside it, for a fraction a tenth of a percent
+    less and more."""
+    numbers: dict[float, None] = {}
+    for node in ast.walk(_definition_of(function)):
+        if isinstance(node, ast.Compare):
+            operands = [node.left, *node.comparators]
+            if any(isinstance(operand, ast.Name) and operand.id == name for operand in operands):
+                numbers.update(dict.fromkeys(filter(_is_usable_number, map(_literal, operands))))
+    return tuple(dict.fromkeys(value for number in numbers for value in _neighbours(number)))
+
+
+def _is_usable_number(value: Any) -> bool:
+    """Return whether a value is a number, no flag, whose size is at most `_LARGEST`."""
+    return type(value) in (int, float) and abs(value) <= _LARGEST
+
+
+def _neighbours(number: float) -> tuple[float, ...]:
+    """Return a number between those that are next to it, as `numbers_around` describes them."""
+    if isinstance(number, int):
+        return number - 1, number, number + 1
+    return 0.999 * number, number, 1.001 * number
+
+
+def _keywords_read(function: Any, collector: str) -> Mapping[str, Any]:
+    """Return by name the defaults of the keywords that a function reads from the dictionary
+    `collector` of its keywords."""
+    defaults: dict[str, Any] = {}
+    for node in ast.walk(_definition_of(function)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(owner), attr="get" | "pop"),
+                args=[ast.Constant(str(key)), *default],
+            ) if owner == collector:
+                defaults[key] = _literal(default[0]) if default else None
+            case ast.Subscript(value=ast.Name(owner), slice=ast.Constant(str(key))) if (
+                owner == collector
+            ):
+                defaults.setdefault(key, None)
+    return defaults
+
+
+def _definition_of(function: Any) -> ast.AST:
+    """Return the syntax tree of a function; an empty module where its source cannot be read."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return ast.Module([], []) if code is None else _parsed(code)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(code: Any) -> ast.AST:
+    """Return the syntax tree of the source of a code object; an empty module where it cannot be
+    read or does not stand by itself."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, SyntaxError, TypeError):
+        return ast.Module([], [])
+
+
+def _literal(node: ast.expr) -> Any:
+    """Return the value of a literal, None for another expression."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
