@@ -57,6 +57,21 @@ class RowAfterRow(Rows):
         return total
 
 
+class UnpackedRows(Rows):
+    def forward(self, x):
+        first, second = self.keep(x)[:2]
+        return first - 2 * second
+
+
+class UnpackedOrSummed(Rows):
+    def forward(self, x):
+        y = self.keep(x)
+        if len(y) == 2:
+            first, second = y
+            return first - 2 * second
+        return y.sum(0)
+
+
 class Diagonal(Rows):
     def forward(self, x):
         diagonal = self.keep(x).diagonal()

@@ -17,6 +17,7 @@ import torch
 from regraft.splitting.compiling.artifacts import rename_by_position
 from regraft.splitting.compiling.engine_settings import EngineSettings
 from regraft.splitting.compiling.onnx_means import replace_open_means
+from regraft.splitting.compiling.quiet import without_output
 from regraft.splitting.compiling.region_comparison import (
     Slower,
     Uncompilable,
@@ -186,7 +187,12 @@ def export_region(region: Region, module: RegionModule) -> bytes:
     """Return the model, in bytes, that torch.export's exporter makes of the region's largest
     sample, with the open sizes dynamic; raise Uncompilable where ONNX cannot express it."""
     try:
-        with warnings.catch_warnings(), exporter_settings(), shared_registries():
+        with (
+            warnings.catch_warnings(),
+            exporter_settings(),
+            shared_registries(),
+            without_output(),
+        ):
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 module,

@@ -22,3 +22,12 @@ def silenced() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled_level)
+
+
+@contextlib.contextmanager
+def without_output() -> Iterator[None]:
+    """In the `with` block drop what is printed on stdout and stderr: an exporter that fails prints
+    the graph that it has so far. A line of progress that falls into the block is dropped, too."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        yield

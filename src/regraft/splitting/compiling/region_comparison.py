@@ -3,8 +3,6 @@ changed ones; and the region traced by torch.export."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 import time
 from collections.abc import Callable
@@ -21,6 +19,7 @@ from regraft.splitting.compiling.changed_samples import (
     resized_samples,
     with_negative_zero,
 )
+from regraft.splitting.compiling.quiet import without_output
 from regraft.splitting.compiling.size_limits import (
     DecidesByData,
     Sample,
@@ -306,7 +305,7 @@ def trace_program(region: Region, module: RegionModule) -> Any:
     Raises whatever torch.export raises; the graph that it prints then is dropped.
     """
     shapes = (open_shapes(region),) if region.inputs else None
-    with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
+    with torch.no_grad(), without_output():
         return torch.export.export(module, largest_sample(region), dynamic_shapes=shapes)
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import torch
 
 from regraft.splitting.program.record_classes import FIXED
+from regraft.splitting.program.residual import TensorStep
+from regraft.splitting.program.residual_expressions import name
+from regraft.splitting.program.statements import Assign
+from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.value_tests import list_parts
-from regraft.splitting.program.values import HostValue, RecordValue, StaticValue, Value
+from regraft.splitting.program.values import HostValue, RecordValue, StaticValue, TensorValue, Value
+from regraft.splitting.specialising.code_running import run_code
 from regraft.splitting.specialising.elements import get_element, make_list, take_apart
+from regraft.splitting.specialising.guarded_sizes import append_check, is_tensor, write_size
 from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.inplace import store_element
 from regraft.splitting.specialising.object_changes import set_attribute, store_scratch
@@ -56,9 +63,12 @@ def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) ->
         for place, element_target in enumerate(target.elts)
         if isinstance(element_target, ast.Starred)
     ]
-    if not can_unpack(state, value, len(target.elts), bool(starred)):
+    if not starred and is_tensor(value) and 0 in open_dimensions(value):
+        elements = take_rows(state, target, value)
+    elif can_unpack(state, value, len(target.elts), bool(starred)):
+        elements = split_elements(state, target, value)
+    else:
         raise state.refuse(target, "this cannot be unpacked")
-    elements = split_elements(state, target, value)
     targets = list(target.elts)
     for place in starred:
         targets[place] = target.elts[place].value  # type: ignore[attr-defined]
@@ -92,6 +102,36 @@ def can_unpack(
         value.fields or has_definite_length(state, value) or isinstance(value.code, ast.List)
     )
     return count + 1 >= target_count and not (isinstance(value, HostValue) and not has_elements)
+
+
+def take_rows(state: Specialisation, target: ast.Tuple | ast.List, value: Value) -> list[Value]:
+    """Return the rows of a tensor whose number of rows is open, one for each element of `target`,
+    after a step in which the host raises ValueError unless there are as many."""
+    count = len(target.elts)
+
+    def with_rows(tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of an example with `count` rows, its own as often as necessary."""
+        if len(tensor) == 0:
+            return tensor.new_zeros(count, *tensor.shape[1:])
+        return tensor[torch.arange(count) % len(tensor)]
+
+    assert isinstance(value, TensorValue)
+    tensor = state.bind_result(value)
+    state.fallible_operations += 1
+    test = ast.Compare(write_size(tensor, 0), [ast.Eq()], [ast.Constant(count)])
+    append_check(state, test, f"this tensor is unpacked to {count} rows")
+    key = state.fresh_name()
+    state.steps.append(TensorStep(Assign(key, tensor), state.location))
+    rows = replace(
+        value, example=with_rows(value.example), twin=with_rows(value.second_example), code=tensor
+    )
+    state.bind_name(key, rows)
+    return [
+        state.bind_if_tensor(
+            run_code(state, target, ast.Subscript(name(key), ast.Constant(place), ast.Load()))
+        )
+        for place in range(count)
+    ]
 
 
 def split_elements(

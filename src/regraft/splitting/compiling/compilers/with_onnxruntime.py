@@ -34,7 +34,7 @@ HOST = '''    def prepare(self, manifest):
         if key not in self.sessions:
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = self.settings["threads"]
-            options.log_severity_level = 3
+            options.log_severity_level = 4  # what fails is an exception
             weights = [self.weights[number] for number in entry["weights"]]
             values = [onnxruntime.OrtValue.ortvalue_from_numpy(weight) for weight in weights]
             options.add_external_initializers([f"w{number}" for number in range(len(values))], values)
