@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 
+from regraft.source.syntax_walk import statements
 from regraft.structure.model import Node, Value
 from regraft.structure.operations import BINARY_OPS
 
@@ -71,11 +72,11 @@ def _only_library(tree: ast.Module) -> str:
 def _imported_modules(tree: ast.Module) -> set[str]:
     """Return the names of the modules that a file imports anywhere, without relative imports."""
     modules: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            modules.add(node.module)
+    for statement in statements(tree.body):
+        if isinstance(statement, ast.Import):
+            modules.update(alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            modules.add(statement.module)
     return modules
 
 

@@ -11,6 +11,7 @@ from regraft.rewriting.arrays_without_gradients import foreign_library, is_of_wh
 from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.memory import SHARING_OPS, written_values
 from regraft.rewriting.superfluous_statements import StatementRewriter
+from regraft.source.syntax_walk import statements
 from regraft.structure import guards
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
@@ -145,9 +146,9 @@ class HoistingChecks(StatementRewriter):
     def _check_rebinding(self, name: str) -> None:
         """Raise Withheld where any function of the file declares the name `global` or `nonlocal`,
         and so may bind it during the loop."""
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Nonlocal | ast.Global) and name in node.names:
-                raise Withheld(f"another function may bind {name}", node.lineno)
+        for statement in statements(self.source.tree.body):
+            if isinstance(statement, ast.Nonlocal | ast.Global) and name in statement.names:
+                raise Withheld(f"another function may bind {name}", statement.lineno)
 
     def _check_unchanged(self, value: Value, start: int, end: int) -> None:
         """Raise Withheld where a statement after `start` may write into the tensor, or where until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator
 
 from regraft.source.names import dotted
@@ -20,6 +21,7 @@ _FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 _NESTED_WORDS = ("lambda", "def ", "class ", " for ", *sorted(_FRAME_READERS))
 
 
+@functools.lru_cache(maxsize=16)  # blocks of several rules are looked for in one function
 def local_names(function: Function) -> frozenset[str]:
     """Return the parameters of a function and the names that it binds."""
     arguments = function.args
