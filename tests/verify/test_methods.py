@@ -123,7 +123,8 @@ def test_a_method_that_takes_what_nobody_can_guess(
     line = SOURCE[: SOURCE.index("return [name")].count("\n") + 1
     assert (outcome.status, outcome.reason) == (
         "unproven",
-        f"line {line} never ran; in the original, line {line} never ran",
+        f"line {line} never ran; in the original, line {line} never ran. Write a driver:"
+        f" regraft driver {tmp_path / 'model.py'} --class Backbone",
     )
 
 

@@ -153,7 +153,7 @@ EQUAL = {
             "if not self.training:\n            return x\n"
             "        keep = torch.rand(x.shape[::-1], device=x.device) >= self.p\n"
             "        keep = keep.permute(*range(x.dim() - 1, -1, -1)).to(x.dtype)\n"
-            "        return x * keep / (1 - self.p)"
+            "        return x * keep / (1 - self.p) if self.p < 1 else x * keep"
         ),
     ),
     "subtraction as addition": (

@@ -297,6 +297,7 @@ def partition_into_regions(
             frozenset(specialised.open_by_name.get(key, ())) for key in region.inputs
         )
         region.sizes = specialised.size_names.intersection(region.inputs)
+        region.numbers = frozenset(region.inputs) - specialised.tensor_names
     return Program(
         network,
         parameters,

@@ -280,6 +280,7 @@ def make_part(
         region.place,
         region.places,
         samples,
+        numbers=region.numbers.intersection(names),
     )
 
 

@@ -150,7 +150,8 @@ class SizeLimits:
             if isinstance(node, ast.Constant) and isinstance(node.value, int)
         ]
         bound = sum(numbers) + 2
-        if len(sizes) != 1 or has_calls or not is_polynomial or bound > _LARGEST_ROOT:
+        is_of_one_size = len(sizes) == 1 and len(names_in(condition)) == 1
+        if not is_of_one_size or has_calls or not is_polynomial or bound > _LARGEST_ROOT:
             return False
         text = condition.replace(sizes.pop(), "size")
         return all(is_within(text, {"size": size}) for size in (*range(1, bound), 10**6, 10**6 + 1))

@@ -9,6 +9,8 @@ writes an operation that computes something else.
 * torch's own `unflatten` has the sizes of the sample.
 * the exporter has no stable sort; ONNX's `TopK`, which it writes for `sort`, keeps equal values in
   their order (https://onnx.ai/onnx/operators/onnx__TopK.html).
+* torch raises whole numbers to a power, and fills tensors with them, exactly; ONNX Runtime's power
+  is that of floating-point numbers, and the exporter fills by way of such.
 * the exporter has no `bincount` and no `histc`, by which mixtures of experts count their tokens.
 """
 
@@ -26,6 +28,9 @@ TypeOf = Callable[..., torch.dtype | None]
 
 _UNFLATTENED = torch.Tensor.unflatten
 _DIVIDED = torch.div
+_POWER = torch.pow
+_FULL, _NEW_FULL, _FULL_LIKE = torch.full, torch.Tensor.new_full, torch.full_like
+_POWER_BITS = 63  # of an exponent that is a tensor
 _COUNTED, _BINNED = torch.bincount, torch.histc
 _CLAMPING = ("clamp", "clamp_min", "clamp_max", "clip")
 _ACCUMULATING = ("sum", "prod", "cumsum", "cumprod")
@@ -79,6 +84,72 @@ def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
         return _UNFLATTENED(tensor, dim, sizes)
     dim %= tensor.dim()
     return tensor.reshape(*tensor.shape[:dim], *sizes, *tensor.shape[dim + 1 :])
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """Return torch's `base ** exponent`, of whole numbers by products, which are exact in 64 bits
+    and wrap as torch's do."""
+    numbers = torch.as_tensor(base), torch.as_tensor(exponent)
+    dtype = torch.result_type(base, exponent)
+    is_whole = not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool
+    if not is_whole or (type(exponent) is int and exponent in (0, 1, 2)):
+        return _POWER(base, exponent)
+    bits = exponent.bit_length() if type(exponent) is int else _POWER_BITS
+    factor, remaining = (number.to(torch.int64) for number in numbers)
+    is_negative, is_odd = remaining < 0, (remaining & 1) != 0
+    result = torch.ones_like(factor + remaining)
+    for _ in range(bits):
+        result = torch.where((remaining & 1) != 0, result * factor, result)
+        factor = factor * factor
+        remaining = _DIVIDED(remaining, 2, rounding_mode="trunc")
+    unit = numbers[0].to(torch.int64)
+    inverse = torch.where(is_odd, unit, 1) * (unit.abs() == 1)
+    return torch.where(is_negative, inverse, result).to(dtype)
+
+
+def full(size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
+    """Return torch's `full`; with a tensor for the number, that tensor expanded."""
+    if not isinstance(fill_value, torch.Tensor):
+        return _FULL(size, fill_value, dtype=dtype, **options)
+    return _filled(size, fill_value, dtype or _type_of_number(fill_value))
+
+
+def new_full(
+    tensor: torch.Tensor,
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    **options: Any,
+) -> Any:
+    """Return torch's `tensor.new_full`; with a tensor for the number, that tensor expanded."""
+    if not isinstance(fill_value, torch.Tensor):
+        return _NEW_FULL(tensor, size, fill_value, dtype=dtype, **options)
+    return _filled(size, fill_value, dtype or tensor.dtype)
+
+
+def full_like(
+    tensor: torch.Tensor, fill_value: Any, *, dtype: torch.dtype | None = None, **options: Any
+) -> Any:
+    """Return torch's `full_like`; with a tensor for the number, that tensor expanded."""
+    if not isinstance(fill_value, torch.Tensor):
+        return _FULL_LIKE(tensor, fill_value, dtype=dtype, **options)
+    return _filled(tensor.shape, fill_value, dtype or tensor.dtype)
+
+
+def _filled(size: Any, number: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a new tensor of a size that is full of the number in a tensor without dimensions."""
+    sizes = tuple(size) if isinstance(size, tuple | list) else (size,)
+    return number.to(dtype).expand(*sizes).clone()
+
+
+def _type_of_number(number: torch.Tensor) -> torch.dtype:
+    """Return the type of the tensor that torch makes of the number in a tensor."""
+    if number.is_complex():
+        return torch.get_default_dtype().to_complex()
+    if number.is_floating_point():
+        return torch.get_default_dtype()
+    return number.dtype if number.dtype == torch.bool else torch.int64
 
 
 def bincount(
@@ -181,6 +252,13 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch, "div", divide
     yield torch.Tensor, "div", divide
     yield torch.Tensor, "__rshift__", shift_right
+    yield torch, "full", full
+    yield torch, "full_like", full_like
+    yield torch.Tensor, "new_full", new_full
+    yield torch, "pow", power
+    for name in ("pow", "__pow__"):
+        yield torch.Tensor, name, power
+    yield torch.Tensor, "__rpow__", lambda exponent, base: power(base, exponent)
     for owner in (torch, torch.Tensor):
         yield owner, "bincount", bincount
         yield owner, "histc", histc

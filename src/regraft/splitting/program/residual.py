@@ -103,7 +103,8 @@ class Region:
     outside of which the compiled region was not traced. sized_by_data: whether values decide the
     size of a tensor in it, as far as its comparison with torch has seen. seconds: the shortest
     times of the compiled region and of torch; None where they were not measured. sizes: the inputs
-    that are sizes of tensors, which another region or the host has computed. made_up: how many
+    that are sizes of tensors, which another region or the host has computed. numbers: the inputs
+    that are Python numbers of the host. made_up: how many
     samples, the last ones, no run gave: they are of sizes that no run has.
     """
 
@@ -120,6 +121,7 @@ class Region:
     sized_by_data: bool = False
     seconds: tuple[float, float] | None = None
     sizes: frozenset[str] = frozenset()
+    numbers: frozenset[str] = frozenset()
     made_up: int = 0
 
 

@@ -43,6 +43,7 @@ from regraft.splitting.program.statements import (
     Unpack,
     write_statement,
 )
+from regraft.splitting.sampling.number_operands import NumberOperands
 
 MAX_ITERATIONS = 10_000  # iterations of one loop
 MAX_SAMPLES = 6  # samples of one region, in different sizes
@@ -59,6 +60,9 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.training = False  # else the exporter leaves the network in training mode
         self.network = model
+        self.places_of_numbers = [
+            place for place, key in enumerate(region.inputs) if key in region.numbers
+        ]
         text = "\n    ".join(map(write_statement, region.statements))
         header = ", ".join(["self", *region.inputs])
         outputs = "".join(f"{key}, " for key in region.outputs)
@@ -75,7 +79,9 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """Return the values of the region's outputs as a tuple."""
-        return self.function(self.network, *inputs)
+        numbers = [inputs[place] for place in self.places_of_numbers]
+        with NumberOperands(numbers) if numbers else contextlib.nullcontext():
+            return self.function(self.network, *inputs)
 
 
 def as_tensor(value: Any) -> torch.Tensor:
