@@ -58,24 +58,24 @@ class NumberOperands(TorchFunctionMode):  # type: ignore[misc]
             return function(*args, **named)
         if name in _BUILDERS:
             return self._built(function, args, named)
-        others = [operand for operand in operands if not self._is_number(operand)]
-        if others:
-            return function(*self._converted(args, others), **self._converted(named, others))
+        beside = [operand for operand in operands if not self._is_number(operand)]
+        if beside:
+            return function(*self._converted(args, beside), **self._converted(named, beside))
         return self._registered(function(*self._widened(function, args), **named))
 
     def _is_number(self, value: Any) -> bool:
         """Return whether a value stands for a number."""
         return id(value) in self._numbers
 
-    def _converted(self, value: Any, others: Sequence[torch.Tensor]) -> Any:
+    def _converted(self, value: Any, beside: Sequence[torch.Tensor]) -> Any:
         """Return an argument with the numbers in it in the type that they have beside tensors."""
         if isinstance(value, dict):
-            return {key: self._converted(entry, others) for key, entry in value.items()}
+            return {key: self._converted(entry, beside) for key, entry in value.items()}
         if isinstance(value, tuple | list) and any(map(self._is_number, _tensors(value))):
-            return type(value)(self._converted(entry, others) for entry in value)
+            return type(value)(self._converted(entry, beside) for entry in value)
         if not self._is_number(value):
             return value
-        dtype = _type_beside(value, others)
+        dtype = _type_beside(value, beside)
         return value if dtype in (None, value.dtype) else value.to(dtype)
 
     def _built(self, function: Callable[..., Any], args: Sequence[Any], named: Any) -> Any:
@@ -137,13 +137,13 @@ def _default_type(number: torch.Tensor) -> torch.dtype:
     return torch.get_default_dtype() if _is_float(number) else number.dtype
 
 
-def _type_beside(number: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.dtype | None:
+def _type_beside(number: torch.Tensor, beside: Sequence[torch.Tensor]) -> torch.dtype | None:
     """Return the type in which a number takes part in an operation with tensors; None where the
     tensors decide the type of the result without it."""
     category = _category(number)
-    if any(other.dim() and _category(other) >= category for other in others):
+    if any(other.dim() and _category(other) >= category for other in beside):
         return None
-    deciding = [other.dtype for other in others if _category(other) >= category]
+    deciding = [other.dtype for other in beside if _category(other) >= category]
     dtype = deciding[0] if deciding else _default_type(number)
     for further in deciding[1:]:
         dtype = torch.promote_types(dtype, further)
