@@ -129,7 +129,7 @@ def _category(tensor: torch.Tensor) -> int:
 
 def _is_float(tensor: torch.Tensor) -> bool:
     """Return whether a tensor holds floating-point numbers."""
-    return tensor.is_floating_point()
+    return bool(tensor.is_floating_point())
 
 
 def _default_type(number: torch.Tensor) -> torch.dtype:
