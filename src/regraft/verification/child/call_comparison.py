@@ -33,7 +33,7 @@ from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair
 from regraft.verification.child.operation_noise import OperationNoise
 from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
-from regraft.verification.child.parameter_values import BIASES, LOW, alteration_of
+from regraft.verification.child.parameter_values import BIASES, BUFFERS, LOW, alteration_of
 from regraft.verification.child.rounding import GROSS_IF_SATURATED
 from regraft.verification.child.session import Session
 from regraft.verification.child.state_watch import is_state
@@ -92,7 +92,7 @@ def module_sides(pair: Pair, path: str, name: str, session: Session) -> Sides:
 def is_altered(call: Call) -> bool:
     """Return whether the models have other parameters or attributes while a call runs, by its label
     and kind."""
-    has_other_parameters = call.label == SMALL or alteration_of(call.label) is not None
+    has_other_parameters = call.label in (SMALL, BUFFERS) or alteration_of(call.label) is not None
     return has_other_parameters or call.beyond == ATTRIBUTES
 
 

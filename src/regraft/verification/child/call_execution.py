@@ -109,6 +109,7 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
     outputs.update(
         {f"buffer {name}": copy_leaf(value) for name, value in _buffers(target.module).items()}
     )
+    outputs.update(_inference_tensors(flat_result))
     outputs.update(_effects(target, arguments, watch))
     overwritten = _overwritten_inputs(arguments)
     second_call = _repeat_call(target, call, plan, watch) if plan.repeat else {}
@@ -177,6 +178,18 @@ def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mappin
     results = {path: copy_leaf(value) for path, value in flat_result.items()}
     results.update(_effects(target, arguments, watch))
     return results
+
+
+def _inference_tensors(flat_result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, for each result by path that was made in inference mode although the caller is not in
+    it, that autograd cannot record it; {} in inference mode."""
+    if torch.is_inference_mode_enabled():
+        return {}
+    return {
+        f"{path}, made in inference mode": True
+        for path, value in flat_result.items()
+        if isinstance(value, torch.Tensor) and value.is_inference()
+    }
 
 
 def _effects(

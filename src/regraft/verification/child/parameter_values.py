@@ -10,6 +10,7 @@ import torch
 
 ZERO, LARGE, TINY = "parameters that are zero", "parameters x 1000", "parameters x 1e-6"
 LOW, HALF = "biases of -100", "parameters in bfloat16, inputs in float32"
+BUFFERS = "other buffers of the checkpoint"
 BIASES = "parameters that are zero, biases of "  # followed by a number
 # by label, the new value of a parameter by its name and value; None leaves it alone
 ALTERATIONS: dict[str, Callable[[str, Any], Any]] = {

@@ -130,6 +130,8 @@ def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Dif
     ):
         check.largest.add(str(original.dtype).removeprefix("torch."), gap.absolute, gap.relative)
         return None
+    if non_finite and not gap.absolute:
+        return Difference(path, f"{path} differs: {non_finite}", gap.absolute, gap.relative)
     sentence = (
         f"{path} differs by up to {gap.absolute:.3g} ({gap.relative:.3g} of its largest value)"
     )

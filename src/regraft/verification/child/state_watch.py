@@ -25,6 +25,7 @@ from regraft.verification.child.state_leaves import (
     leaves_of,
     normalise_text,
 )
+from regraft.verification.child.watched_parameters import WatchedParameters
 
 _HOOKS = tuple(
     name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict)
@@ -146,8 +147,8 @@ class _Hooks:
 
 class Watch:
     """Saves the state of a module tree and of a file's variables at construction, reports its
-    changes, and restores it. `module` and `scope` may be None; variables in `skipped`, parameters'
-    values and names with two leading underscores are not watched."""
+    changes, and restores it. `module` and `scope` may be None; variables in `skipped` and names
+    with two leading underscores are not watched."""
 
     def __init__(
         self, module: Any, scope: ModuleType | None, skipped: frozenset[str] = frozenset()
@@ -162,6 +163,7 @@ class Watch:
         self._namespaces = (
             [_Namespace(VARIABLE, vars(scope), home, skipped, True)] if scope is not None else []
         )
+        self._parameters = WatchedParameters(module)
         self._hooks: list[_Hooks] = []
         for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
             self._hooks.append(_Hooks(path, submodule))
@@ -192,6 +194,8 @@ class Watch:
             if namespace.reported:
                 for path, value in namespace.changed():
                     leaves.update(leaves_of(path, value, self._scope, number_format))
+        for path, value in self._parameters.changed():
+            leaves[f"{ATTRIBUTE}{path}"] = value
         for hooks in self._hooks:
             if added := hooks.added_count():
                 leaves[f"{ATTRIBUTE}{hooks.path}, number of hooks"] = added
@@ -215,5 +219,6 @@ class Watch:
         collected."""
         for namespace in self._namespaces:
             namespace.rewind()
+        self._parameters.rewind()
         for hooks in self._hooks:
             hooks.rewind()

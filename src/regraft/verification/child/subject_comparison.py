@@ -62,7 +62,7 @@ from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.input_minimisation import minimise_call
 from regraft.verification.child.model_comparison import compare_model, run_constructor_mutants
-from regraft.verification.child.parameter_values import alteration_of
+from regraft.verification.child.parameter_values import BUFFERS, alteration_of
 from regraft.verification.child.result_comparison import describe_differences
 from regraft.verification.child.session import Session
 from regraft.verification.child.torch_modes import INFERENCE, MODES, SWITCHED, switched_submodules
@@ -450,6 +450,9 @@ def _altered_targets(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
             for target in targets:
                 if target.module is not None:
                     stack.enter_context(weights.shrink_parameters(target.module))
+        if call.label == BUFFERS:
+            for target in targets:
+                stack.enter_context(weights.change_buffers(target.module))
         alteration = alteration_of(call.label)
         if alteration is not None and targets[0].module is not None:
             for target in targets:

@@ -92,6 +92,50 @@ def shrink_parameters(module: Any) -> Iterator[None]:
                 parameter.copy_(saved_value)
 
 
+def stable_buffers(module: Any) -> dict[str, Any]:
+    """Return by name the buffers of a checkpoint that `redraw` leaves as they are and that have
+    other values to take: whole numbers, truth values, and floating-point numbers that are zero; {}
+    for a value that is no module."""
+    if not isinstance(module, nn.Module):
+        return {}
+    saved = module.state_dict(keep_vars=True)
+    return {
+        name: buffer
+        for name, buffer in module.named_buffers()
+        if name in saved
+        and buffer.numel()
+        and not name.endswith(("running_mean", "running_var"))
+        and (not buffer.is_floating_point() or not bool(buffer.any()))
+    }
+
+
+@contextmanager
+def change_buffers(module: Any) -> Iterator[None]:
+    """Give `stable_buffers` values in the body that a checkpoint may hold: whole numbers and truth
+    values move by a place along the last dimension, counters become 3 more, zeros become random
+    numbers up to 0.3 in size. They are restored at its end."""
+    saved = {name: buffer.clone() for name, buffer in stable_buffers(module).items()}
+    buffers = dict(module.named_buffers())
+    with torch.no_grad():
+        for name, old_value in saved.items():
+            buffers[name].copy_(_other_buffer(name, old_value))
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, old_value in saved.items():
+                buffers[name].copy_(old_value)
+
+
+def _other_buffer(name: str, value: Any) -> Any:
+    """Return other values for a buffer, as `change_buffers` describes them."""
+    if value.is_floating_point():
+        return 0.3 * torch.tanh(_noise(value, _generator(name, 0)))
+    if value.dim() and value.shape[-1] > 1:
+        return value.roll(1, -1)
+    return ~value if value.dtype == torch.bool else value + 3
+
+
 @contextmanager
 def change_parameters(module: Any, change: Callable[[str, Any], Any]) -> Iterator[None]:
     """Give floating parameters the values that `change` returns by name and value in the body, and

@@ -63,6 +63,7 @@ from regraft.verification.child.checks.optional_values import optional_value_cal
 from regraft.verification.child.checks.parameter_variants import (
     altered_calls,
     calls_in_other_layouts,
+    calls_with_other_buffers,
 )
 from regraft.verification.child.checks.size_variants import (
     odd_width_calls,
@@ -309,6 +310,8 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from late_calls(call, target.module, domain.late, target.scope)
     yield from _reading_calls(call, target, domain)
     yield from calls_in_other_layouts(call)
+    if domain.combines:
+        yield from calls_with_other_buffers(call, target.module)
     if has_parameters:
         yield from altered_calls(call, _compared_numbers(target.module, domain))
 

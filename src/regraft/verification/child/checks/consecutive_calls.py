@@ -57,8 +57,11 @@ def subject_called_repeatedly(
 
 
 def _varied_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
-    """Yield a call with other values, a call with another mask where it has a mask, and a call with
-    a single row where it has several rows."""
+    """Yield a call with larger values, so that what a model keeps of the largest is not that of the
+    last call, a call with other values, a call with another mask where it has a mask, and a call
+    with a single row where it has several rows."""
+    if any(tensor.is_floating_point() for tensor in tensors(call)):
+        yield map_tensors(call, lambda tensor: tensor * 2 if tensor.is_floating_point() else tensor)
     yield map_tensors(call, _vary_values)
     yield from list(masked_calls(call, names))[:1]
     rows = next((tensor.shape[0] for tensor in tensors(call) if tensor.dim() > 0), 0)

@@ -11,7 +11,8 @@ import torch
 
 from regraft.verification.child.call_arguments import Call, map_tensors, tensors
 from regraft.verification.child.checks.value_variants import EXTREME, VALUES
-from regraft.verification.child.parameter_values import ALTERATIONS, BIASES, LARGE, ZERO
+from regraft.verification.child.parameter_values import ALTERATIONS, BIASES, BUFFERS, LARGE, ZERO
+from regraft.verification.child.weights import stable_buffers
 
 
 def altered_calls(call: Call, compared_numbers: Collection[float] = ()) -> Iterator[Call]:
@@ -27,6 +28,13 @@ def altered_calls(call: Call, compared_numbers: Collection[float] = ()) -> Itera
     for number in compared_numbers:
         label = f"{BIASES}{number!r}"
         yield replace(call, label=label, beyond=EXTREME, exact_values=(number,))
+
+
+def calls_with_other_buffers(call: Call, module: Any) -> Iterator[Call]:
+    """Yield a call that runs with other values in the buffers of the checkpoint that drawing
+    parameters leaves as they are; nothing for a module without such, and for None."""
+    if stable_buffers(module):
+        yield replace(call, label=BUFFERS, beyond=VALUES)
 
 
 def calls_in_other_layouts(call: Call) -> Iterator[Call]:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from torch import nn
+
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_outcomes import Target
 from regraft.verification.child.checks.argument_combinations import single_calls
@@ -41,6 +43,7 @@ from regraft.verification.child.checks.optional_values import optional_value_cal
 from regraft.verification.child.checks.options_read import options_deciding
 from regraft.verification.child.checks.size_variants import resized_calls
 from regraft.verification.child.checks.unequal_axes import lengthen_axes
+from regraft.verification.child.checks.value_variants import valued_calls
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
 from regraft.verification.child.drivers.standalone_parts import Part, accepts, parts_of
 from regraft.verification.child.session import Session, build_seeded, switch_mode
@@ -244,6 +247,9 @@ def _other_calls(
     calls += [*resized_calls(call, Constants(sizes), features=False)]
     if "method" in subject.recipe:
         calls += varied_argument_calls(call, model)
+    if not session.by_rules and any(_is_plain_class(name, session) for name in definitions):
+        constants = Constants(sizes, _values_of(definitions, session))
+        calls += valued_calls(call, constants, model, not_finite=())
     accepted = tuple(candidate for candidate in calls if is_accepted(model, candidate))
     accepted += tuple(lengthen_axes(call, lambda candidate: is_accepted(model, candidate), AXES))
     for base in (call, *uncached_call(call, model)):
@@ -252,6 +258,19 @@ def _other_calls(
         yield replace(
             subject, name=f"{subject.name} with other inputs", calls=calls_of_any_seed(accepted)
         )
+
+
+def _is_plain_class(name: str, session: Session) -> bool:
+    """Return whether a definition is a class whose calls are not recorded, because it is no module;
+    only whole models run it."""
+    cls = getattr(session.original, name, None)
+    return isinstance(cls, type) and not issubclass(cls, nn.Module)
+
+
+def _values_of(definitions: tuple[str, ...], session: Session) -> tuple[float, ...]:
+    """Return the numbers in the changed lines of definitions, without duplicates."""
+    values = (value for name in definitions for value in domain_of(name, session).constants.values)
+    return tuple(dict.fromkeys(values))
 
 
 def _flag_calls(call: Call, model: Any) -> Iterator[Call]:

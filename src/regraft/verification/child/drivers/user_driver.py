@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.drivers.driver_protocol import Subject, Task
+from regraft.verification.child.drivers.function_subjects import FunctionModule
 from regraft.verification.child.drivers.module_flags import inverted_flags, with_flags
 from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import build_seeded, switch_mode
@@ -29,8 +30,8 @@ Factory = Callable[[ModuleType], Any]
 class UserDriver:
     """The driver that calls a function of the user's: `spec`, `module:function` in `folder`.
 
-    The function gets the original or the changed module and returns a model and its calls: tuples
-    of positional arguments or dictionaries of keywords.
+    The function gets the original or the changed module and returns a model, or a function of the
+    module, and its calls: tuples of positional arguments or dictionaries of keywords.
     """
 
     spec: str
@@ -87,7 +88,7 @@ class UserDriver:
 
     def _model_and_calls(self, task: Task) -> tuple[Any, tuple[Call, ...]]:
         """Return the original's model and its calls, as the function makes them with seed 0."""
-        model, entries = build_seeded(0, self.function, task.session.original)
+        model, entries = build_seeded(0, self._build, task.session.original)
         return model, tuple(_call(entry, number) for number, entry in enumerate(entries))
 
     def _subject(self, calls: tuple[Call, ...]) -> Subject:
@@ -97,7 +98,16 @@ class UserDriver:
 
     def _build_model(self, module: ModuleType) -> Any:
         """Return the model that the function builds from a version."""
-        return self.function(module)[0]
+        return self._build(module)[0]
+
+    def _build(self, module: ModuleType) -> tuple[Any, Any]:
+        """Return the model that the function builds from a version, and its calls; a function of
+        the file is wrapped in a module."""
+        model, entries = self.function(module)
+        name = getattr(model, "__name__", "")
+        if isinstance(model, FunctionType) and getattr(module, name, None) is model:
+            return FunctionModule(module, name), entries
+        return model, entries
 
 
 def _call(entry: Any, number: int) -> Call:

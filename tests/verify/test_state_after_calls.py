@@ -1,0 +1,151 @@
+"""Test state that shows after a call only (parameters, buffers of a checkpoint, what several calls
+leave, tensors of inference mode) and values that only whole models give to plain classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from verdicts import verdict_on
+
+pytest.importorskip("torch")
+
+from regraft.verification import verify
+
+pytestmark = pytest.mark.usefixtures("here")
+
+HEAD = "import torch\nfrom torch import nn\n\n\n"
+ADAPTED = """\
+class Model(nn.Module):
+    def __init__(self, width=8, rank=2, alpha=4.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width, width))
+        self.down = nn.Parameter(torch.randn(rank, width))
+        self.up = nn.Parameter(torch.randn(width, rank))
+        self.scale = alpha / rank
+
+    def forward(self, x):
+        return x @ self.weight.T + x @ self.down.T @ self.up.T * self.scale
+
+    def merge(self):
+        self.weight.data += self.scale * (self.up @ self.down)
+
+    def freeze(self):
+        self.down.requires_grad_(False)
+        self.up.requires_grad_(False)
+"""
+ROUTER = """\
+class Model(nn.Module):
+    def __init__(self, width=8, experts=4):
+        super().__init__()
+        self.gate = nn.Linear(width, experts)
+        self.register_buffer("correction", torch.zeros(experts))
+        self.register_buffer("places", torch.arange(experts))
+
+    def forward(self, x):
+        scores = self.gate(x).sigmoid()
+        chosen = (scores + self.correction).topk(2, dim=-1).indices
+        return scores.gather(-1, chosen), self.places[chosen]
+"""
+OBSERVER = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("largest", torch.zeros(()))
+
+    def forward(self, x):
+        self.largest = torch.maximum(self.largest, x.detach().abs().max())
+        return x / (self.largest + 1)
+"""
+FROZEN = """\
+class Model(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        with torch.no_grad():
+            return self.fc(x).relu()
+"""
+SWISH = """\
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        gate = torch.sigmoid(x)
+        return grad * (gate * (1 + x * (1 - gate)))
+
+
+class Model(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        return Swish.apply(self.fc(x))
+"""
+WRONG = {
+    "a parameter that a method changes": (ADAPTED, "+= self.scale *", "+="),
+    "a parameter that a method freezes": (ADAPTED, "self.up.requires_grad_(False)", "pass"),
+    "zeros in the checkpoint": (
+        ROUTER,
+        "return scores.gather",
+        "return (scores + self.correction).gather",
+    ),
+    "whole numbers in the checkpoint": (ROUTER, "self.places[chosen]", "chosen"),
+    "the largest of several calls": (
+        OBSERVER,
+        "torch.maximum(self.largest, x.detach().abs().max())",
+        "x.detach().abs().max()",
+    ),
+    "inference mode": (FROZEN, "torch.no_grad()", "torch.inference_mode()"),
+    "large values in a plain class": (
+        SWISH,
+        "gate = torch.sigmoid(x)",
+        "gate = torch.exp(x) / (1 + torch.exp(x))",
+    ),
+}
+RIGHT = {
+    "a parameter that a method changes": (
+        ADAPTED,
+        "self.scale * (self.up @ self.down)",
+        "(self.up @ self.down) * self.scale",
+    ),
+    "zeros in the checkpoint": (
+        ROUTER,
+        "scores + self.correction",
+        "self.correction + scores",
+    ),
+    "large values in a plain class": (SWISH, "gate = torch.sigmoid(x)", "gate = x.sigmoid()"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_difference_of_state_is_refuted(tmp_path: Path, name: str) -> None:
+    text, before, after = WRONG[name]
+    verdict = verdict_on(tmp_path, HEAD + text, before, after)
+    assert verdict.status == "refuted", verdict.reason
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_equal_state_is_proved(tmp_path: Path, name: str) -> None:
+    text, before, after = RIGHT[name]
+    verdict = verdict_on(tmp_path, HEAD + text, before, after)
+    assert verdict.status == "proved", verdict.reason
+
+
+@pytest.mark.parametrize(("after", "status"), [("2 * step", "refuted"), ("step * 1", "proved")])
+def test_a_driver_may_return_a_function(tmp_path: Path, after: str, status: str) -> None:
+    path = tmp_path / "schedule.py"
+    path.write_text("def rate(step: int, warm: int = 10):\n    return min(step, warm) / warm\n")
+    (tmp_path / "driver.py").write_text(
+        "def build(module):\n    return module.rate, [{'step': n} for n in (1, 5, 9, 10, 11)]\n"
+    )
+    changed = path.read_text().replace("min(step", f"min({after}")
+    (verdict,) = verify(path, changed.encode(), driver="driver.py:build")
+    assert verdict.status == status, verdict.reason
