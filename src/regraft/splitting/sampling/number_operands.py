@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-_BUILDERS = frozenset({"tensor", "as_tensor"})
+_BUILDERS = frozenset({"tensor", "as_tensor", "new_tensor"})
 # Functions that write a number into a tensor of a type of its own, or make tensors of sizes.
 _KEEPING = frozenset(
     {
@@ -57,7 +57,9 @@ class NumberOperands(TorchFunctionMode):  # type: ignore[misc]
         if not numbers or name in _KEEPING or (name.endswith("_") and not name.endswith("__")):
             return function(*args, **named)
         if name in _BUILDERS:
-            return self._built(function, args, named)
+            dtype = named.get("dtype") or (args[0].dtype if name == "new_tensor" else None)
+            built, device = self._built(args[-1], dtype), named.get("device")
+            return built if device is None else built.to(device)
         beside = [operand for operand in operands if not self._is_number(operand)]
         if beside:
             return function(*self._converted(args, beside), **self._converted(named, beside))
@@ -78,20 +80,19 @@ class NumberOperands(TorchFunctionMode):  # type: ignore[misc]
         dtype = _type_beside(value, beside)
         return value if dtype in (None, value.dtype) else value.to(dtype)
 
-    def _built(self, function: Callable[..., Any], args: Sequence[Any], named: Any) -> Any:
-        """Return the tensor that `torch.tensor` or `as_tensor` makes of numbers; a list of them is
+    def _built(self, content: Any, dtype: torch.dtype | None) -> torch.Tensor:
+        """Return the tensor that torch makes of numbers, in lists or not; those of a list are
         stacked, so that a trace follows them."""
-        (content, *_), dtype = args, named.get("dtype")
         if isinstance(content, tuple | list):
-            parts = [self._built(function, (part,), named) for part in content]
+            parts = [self._built(part, dtype) for part in content]
             common = parts[0].dtype
             for part in parts[1:]:
                 common = torch.promote_types(common, part.dtype)
             return torch.stack([part.to(common) for part in parts])
-        if not self._is_number(content):
-            return function(content, **named)
-        built = content.to(dtype or _default_type(content)).clone()
-        return built.to(named["device"]) if "device" in named else built
+        if not isinstance(content, torch.Tensor):
+            return torch.tensor(content, dtype=dtype)
+        own_type = _default_type(content) if self._is_number(content) else content.dtype
+        return content.to(dtype or own_type).clone()
 
     def _widened(self, function: Callable[..., Any], args: Sequence[Any]) -> Sequence[Any]:
         """Return the arguments of a function of numbers alone, as floats of 64 bits where Python
