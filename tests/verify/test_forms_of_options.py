@@ -218,10 +218,12 @@ def _forms(name: str, value: Any, source: str) -> list[Any]:
 
 def test_the_source_tells_which_forms_an_option_has() -> None:
     assert _forms("kind", Kind.MEAN, "") == [Kind.LAST]
-    assert _forms("kernel", 3, "isinstance(kernel, int)") == [(3, 5), (3, 4)]
-    assert _forms("kernel", 3, "to_2tuple(self.kernel)") == [(3, 5), (3, 4)]
+    assert _forms("kernel", 3, "isinstance(kernel, int)") == [(3, 5), [3, 4]]
+    assert _forms("kernel", 3, "to_2tuple(self.kernel)") == [(3, 5), [3, 4]]
     assert _forms("kernel", (3, 3), "isinstance(kernel, tuple)") == [3]
     assert _forms("kernel", 3, "isinstance(stride, int)") == []
+    assert _forms("act", "gelu", "FUNCTIONS[act.lower()]") == ["GELU"]
+    assert _forms("act", "gelu", "FUNCTIONS[act]") == []
     options: Mapping[str, Any] = {"affine": True}
     assert _forms("options", options, "options.get('bias', False), 'affine' in options") == [
         {"affine": True, "bias": True}

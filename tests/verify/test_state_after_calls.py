@@ -149,3 +149,51 @@ def test_a_driver_may_return_a_function(tmp_path: Path, after: str, status: str)
     changed = path.read_text().replace("min(step", f"min({after}")
     (verdict,) = verify(path, changed.encode(), driver="driver.py:build")
     assert verdict.status == status, verdict.reason
+
+
+ROTARY = """\
+class Model(nn.Module):
+    def __init__(self, dim=8, start=-2.0):
+        super().__init__()
+        inverse = 1.0 / 100 ** (torch.arange(0, dim, 2).float() / dim)
+        self.register_buffer("inverse", inverse, persistent=False)
+        self.gain = float(start)
+
+    def forward(self, x):
+        return x * self.inverse.repeat(2).cos() * self.gain
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        ("2).float() /", "2) /", "refuted"),
+        ("float(start)", "torch.tensor(start, dtype=torch.float64).item()", "refuted"),
+        ("torch.arange(0, dim, 2).float()", "torch.arange(0, dim, 2).to(torch.float32)", "proved"),
+    ],
+)
+def test_models_are_built_as_libraries_build_them(
+    tmp_path: Path, before: str, after: str, status: str
+) -> None:
+    verdict = verdict_on(tmp_path, HEAD + ROTARY, before, after)
+    assert verdict.status == status, verdict.reason
+
+
+TWO_RESULTS = """\
+class Model(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        h = self.fc(x)
+        return {"features": h, "average": h.clone()}
+"""
+
+
+@pytest.mark.parametrize(("after", "status"), [("h", "refuted"), ("h + 0", "proved")])
+def test_results_that_share_memory_are_a_difference(
+    tmp_path: Path, after: str, status: str
+) -> None:
+    verdict = verdict_on(tmp_path, HEAD + TWO_RESULTS, "h.clone()", after)
+    assert verdict.status == status, verdict.reason

@@ -98,7 +98,8 @@ def shared_memory(
     flat_result: Mapping[str, Any], arguments: call_arguments.LiveArguments, module: Any
 ) -> tuple[str, ...]:
     """Return a sentence for each tensor of a result whose memory belongs to an argument, a
-    parameter or a buffer: "PATH shares memory with NAME". `module` may be None."""
+    parameter or a buffer, or begins where that of another result does: "PATH shares memory with
+    NAME". `module` may be None."""
     owners = {_memory_address(tensor): name for name, (tensor, _) in arguments.passed.items()}
     if isinstance(module, nn.Module):
         owners.update(
@@ -114,11 +115,14 @@ def shared_memory(
     tensors = {
         path: value for path, value in flat_result.items() if isinstance(value, torch.Tensor)
     }
-    return tuple(
-        f"{path} shares memory with {owners[_memory_address(value)]}"
-        for path, value in tensors.items()
-        if _memory_address(value) in owners
-    )
+    starts: dict[tuple[int, int], str] = {}
+    names = []
+    for path, value in tensors.items():
+        address = _memory_address(value)
+        start = (address, value.storage_offset()) if address and value.numel() else (0, 0)
+        names.append((path, owners.get(address) or (starts.get(start) if any(start) else None)))
+        starts.setdefault(start, path)
+    return tuple(f"{path} shares memory with {name}" for path, name in names if name)
 
 
 def _memory_address(tensor: Any) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -86,6 +86,8 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
     ledger.note_level("builds")
     difference = _fresh_difference(original, changed, session.strict)
     difference = difference or _attribute_difference(original, changed, subject, seed, session)
+    if difference is None and seed == 0 and not session.by_rules:
+        difference = _difference_in_other_settings(subject, seed, session)
     if difference:
         return difference
     weights.redraw(original, seed)
@@ -93,6 +95,54 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
     if difference is None:
         ledger.note_level("state_dict")
     return difference or Pair(original, changed)
+
+
+def _difference_in_other_settings(
+    subject: Subject, seed: int, session: Session
+) -> Difference | None:
+    """Return the first difference of both models right after construction with bfloat16 as the
+    default number format, or an error of the changed version there and on the device "meta", or
+    None: libraries build models so before they load a checkpoint. Settings in which the original
+    cannot be built are left out."""
+    settings = (
+        ("with bfloat16 as the default number format", _default_format(torch.bfloat16)),
+        ('on the device "meta"', torch.device("meta")),
+    )
+    for text, setting in settings:
+        session.rewind()
+        with setting:
+            try:
+                original = build_seeded(seed, subject.build, session.original)
+            except Exception:  # noqa: BLE001 - the original refuses the setting
+                continue
+            try:
+                changed = build_seeded(seed, subject.build, session.changed)
+            except Exception as error:  # noqa: BLE001 - arbitrary model code; it is the finding
+                sentence = f"building {subject.name} from the changed version {text} raises"
+                return Difference("", f"{sentence} {shorten_error(error)}")
+        if not any(parameter.is_meta for parameter in _tensors_of(original)):
+            difference = _fresh_difference(original, changed, session.strict)
+            if difference is not None:
+                return replace(difference, sentence=f"{text}, {difference.sentence}")
+    session.rewind()
+    return None
+
+
+def _tensors_of(model: Any) -> Iterator[Any]:
+    """Yield the parameters and buffers of a model."""
+    yield from model.parameters()
+    yield from model.buffers()
+
+
+@contextmanager
+def _default_format(dtype: torch.dtype) -> Iterator[None]:
+    """Make a number format the default one in the body."""
+    former = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(former)
 
 
 def _build_original(subject: Subject, seed: int, session: Session) -> Any:

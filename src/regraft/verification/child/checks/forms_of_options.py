@@ -21,22 +21,36 @@ _UNSET = (True, 0.5)  # values for an entry whose default is no constant
 def other_forms(
     name: str, value: Any, tree: ast.Module, other_values: Callable[[str, Any], tuple[Any, ...]]
 ) -> Iterator[Any]:
-    """Yield values of another form for an option of a file with the syntax tree `tree`: pairs of
-    unequal numbers for a number, or the number for a tuple of equal ones, where the file tests the
-    type of the option or makes a tuple of it; a mapping with an entry that the file looks up and
+    """Yield values of another form for an option of a file with the syntax tree `tree`: a tuple and
+    a list of unequal numbers for a number, or the number for a tuple of equal ones, where the file
+    tests the type of the option or makes a tuple of it; a string in upper case where the file
+    lowers it, or the other way round; a mapping with an entry that the file looks up and
     that is missing, whose value is another one than its default; the other members of an
     enumeration. `other_values` returns other values for a name and a plain value."""
     if isinstance(value, Enum):
         yield from (member for member in type(value) if member is not value)
     elif type(value) is int and _may_be_tuple(name, tree):
-        yield from ((value, value + 2), (value, value + 1))
+        yield from ((value, value + 2), [value, value + 1])
+    elif isinstance(value, str) and _is_folded(name, tree):
+        yield value.upper() if value.islower() else value.lower()
     elif isinstance(value, tuple | list) and len(set(map(repr, value))) == 1:
         if type(value[0]) is int and _may_be_tuple(name, tree):
             yield value[0]
     elif isinstance(value, Mapping):
-        for key, default in _entries_looked_up(name, tree).items():
-            if key not in value:
-                yield {**value, key: (*other_values(key, default), *_UNSET)[0]}
+        yield from _with_further_entries(name, value, tree, other_values)
+
+
+def _with_further_entries(
+    name: str,
+    value: Mapping[str, Any],
+    tree: ast.Module,
+    other_values: Callable[[str, Any], tuple[Any, ...]],
+) -> Iterator[dict[str, Any]]:
+    """Yield a mapping with each entry that a file looks up in it and that it lacks, with another
+    value than its default."""
+    for key, default in _entries_looked_up(name, tree).items():
+        if key not in value:
+            yield {**value, key: (*other_values(key, default), *_UNSET)[0]}
 
 
 def _may_be_tuple(name: str, tree: ast.Module) -> bool:
@@ -50,6 +64,16 @@ def _may_be_tuple(name: str, tree: ast.Module) -> bool:
                 ):
                     return True
     return False
+
+
+def _is_folded(name: str, tree: ast.Module) -> bool:
+    """Return whether a file calls `lower`, `upper` or `casefold` of a name or attribute."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr in ("lower", "upper", "casefold")
+        and name_of(node.value) == name
+        for node in ast.walk(tree)
+    )
 
 
 def _entries_looked_up(name: str, tree: ast.Module) -> dict[str, Any]:
