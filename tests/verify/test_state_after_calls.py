@@ -197,3 +197,32 @@ def test_results_that_share_memory_are_a_difference(
 ) -> None:
     verdict = verdict_on(tmp_path, HEAD + TWO_RESULTS, "h.clone()", after)
     assert verdict.status == status, verdict.reason
+
+
+CACHE = """\
+class Model(nn.Module):
+    def __init__(self, width=8, size=64):
+        super().__init__()
+        self.register_buffer("k", torch.zeros(size, width), persistent=False)
+        self.length = 0
+
+    def forward(self, k):
+        n = k.shape[0]
+        self.k[self.length : self.length + n] = k
+        self.length += n
+        return self.k[: self.length].clone()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [
+        ("].clone()", "]", "refuted"),
+        ("self.length += n", "self.length = n + self.length", "proved"),
+    ],
+)
+def test_a_buffer_that_keeps_a_graph_does_not_end_the_run(
+    tmp_path: Path, before: str, after: str, status: str
+) -> None:
+    verdict = verdict_on(tmp_path, HEAD + CACHE, before, after)
+    assert verdict.status == status, verdict.reason

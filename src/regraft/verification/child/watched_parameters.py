@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,75 +14,105 @@ from regraft.execution.compare import identical
 _LARGEST = 1 << 22  # elements; of more, only changes that PyTorch counts are seen
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A parameter as it was: its name, shape, number format, version, address and flag."""
+
+    name: str
+    parameter: Any
+    shape: torch.Size
+    dtype: torch.dtype
+    version: int
+    address: int
+    needs_gradient: bool
+
+
 class WatchedParameters:
     """The parameters of a module (none of another value) as they are at construction; reports and
     takes back what a call changes of them."""
 
     def __init__(self, module: Any) -> None:
-        named = list(module.named_parameters()) if isinstance(module, nn.Module) else []
+        named = module.named_parameters() if isinstance(module, nn.Module) else ()
         self._states = [
-            (name, parameter, parameter._version, parameter.data_ptr(), parameter.requires_grad)
+            _State(
+                name,
+                parameter,
+                parameter.shape,
+                parameter.dtype,
+                parameter._version,
+                parameter.data_ptr(),
+                parameter.requires_grad,
+            )
             for name, parameter in named
-            if type(parameter) is nn.Parameter and parameter.layout == torch.strided
+            if type(parameter) is nn.Parameter
+            and parameter.layout == torch.strided
+            and not parameter.is_meta
         ]
-        is_small = sum(parameter.numel() for _, parameter, *_ in self._states) <= _LARGEST
+        is_small = sum(state.shape.numel() for state in self._states) <= _LARGEST
         self._copies = self._flat_values() if is_small else {}
 
     def changed(self) -> Iterator[tuple[str, Any]]:
         """Yield the name and a copy of each parameter whose value changed, and "NAME.requires_grad"
         with the flag where that did."""
         values = self._changed_values()
-        for name, parameter, _, _, needs_gradient in self._states:
-            if name in values:
-                yield name, parameter.detach().clone()
-            if parameter.requires_grad != needs_gradient:
-                yield f"{name}.requires_grad", parameter.requires_grad
+        for state in self._states:
+            if state.name in values:
+                yield state.name, state.parameter.detach().clone()
+            if state.parameter.requires_grad != state.needs_gradient:
+                yield f"{state.name}.requires_grad", state.parameter.requires_grad
 
     def rewind(self) -> None:
         """Restore the values, as far as there are copies, and the flags."""
-        for name, old_value in self._changed_values().items():
+        values = self._changed_values()
+        for state in self._states:
+            old_value = values.get(state.name)
             if old_value is not None:
-                parameter = next(state[1] for state in self._states if state[0] == name)
-                with torch.no_grad():
-                    parameter.data = old_value.view(parameter.shape)
-        for _, parameter, _, _, needs_gradient in self._states:
-            if parameter.requires_grad != needs_gradient:
-                parameter.requires_grad_(needs_gradient)
+                _restore(state.parameter, old_value.view(state.shape))
+            if state.parameter.requires_grad != state.needs_gradient:
+                state.parameter.requires_grad_(state.needs_gradient)
 
     def _changed_values(self) -> dict[str, Any]:
         """Return by name the former values, flat, of the parameters that changed; None where there
         is no copy."""
-        if not self._states:
-            return {}
         if not self._copies:
             return {
-                name: None
-                for name, parameter, version, address, _ in self._states
-                if parameter._version != version or parameter.data_ptr() != address
+                state.name: None
+                for state in self._states
+                if state.parameter._version != state.version
+                or state.parameter.data_ptr() != state.address
             }
         present = self._flat_values()
-        if all(
-            key in present and identical(value, present[key]) for key, value in self._copies.items()
-        ):
-            return {}
-        return self._differing()
+        is_unchanged = present.keys() == self._copies.keys() and all(
+            identical(value, present[dtype]) for dtype, value in self._copies.items()
+        )
+        return {} if is_unchanged else self._differing()
 
     def _differing(self) -> dict[str, Any]:
-        """Return by name the former values of the parameters that differ from their copies."""
+        """Return by name the former values, flat, of the parameters that differ from them."""
         former: dict[str, Any] = {}
         offsets = dict.fromkeys(self._copies, 0)
-        for name, parameter, *_ in self._states:
-            key = parameter.dtype
-            start = offsets.get(key, 0)
-            offsets[key] = start + parameter.numel()
-            old_value = self._copies[key][start : offsets[key]] if key in self._copies else None
-            if old_value is not None and not identical(parameter.detach().reshape(-1), old_value):
-                former[name] = old_value.clone()
+        for state in self._states:
+            start = offsets[state.dtype]
+            offsets[state.dtype] = start + state.shape.numel()
+            old_value = self._copies[state.dtype][start : offsets[state.dtype]]
+            value = state.parameter.detach()
+            if value.shape != state.shape or not identical(value.reshape(-1), old_value):
+                former[state.name] = old_value
         return former
 
     def _flat_values(self) -> dict[torch.dtype, Any]:
         """Return the values of all parameters, by number format, each in one flat tensor."""
         by_format: dict[torch.dtype, list[Any]] = {}
-        for _, parameter, *_ in self._states:
-            by_format.setdefault(parameter.dtype, []).append(parameter.detach().reshape(-1))
-        return {key: torch.cat(values) for key, values in by_format.items()}
+        for state in self._states:
+            value = state.parameter.detach()
+            by_format.setdefault(value.dtype, []).append(value.reshape(-1))
+        return {dtype: torch.cat(values) for dtype, values in by_format.items()}
+
+
+def _restore(parameter: nn.Parameter, old_value: Any) -> None:
+    """Give a parameter its former value: in place where it has the same shape and format, so that
+    tensors that share its memory see it, too."""
+    if parameter.dtype == old_value.dtype and parameter.shape == old_value.shape:
+        parameter.data.copy_(old_value)
+    else:
+        parameter.data = old_value.clone()

@@ -8,7 +8,7 @@ import dis
 import functools
 import itertools
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
@@ -267,14 +267,15 @@ def _is_rate(owner: Any, name: str, value: Any) -> bool:
 
 
 def copy_model(model: Any) -> Any:
-    """Return a deep copy of a model; a tensor that a call left in an attribute of a module (old
-    weight norm) is copied without its history, and attributes that cannot be copied, such as locks,
-    are shared with the model. Raises what deepcopy raises otherwise."""
+    """Return a deep copy of a model; a tensor that a call left in an attribute or buffer of a
+    module (old weight norm, a cache), or in a list or dictionary there, is copied without its
+    history, and attributes that cannot be copied, such as locks, are shared with the model. Raises
+    what deepcopy raises otherwise."""
     modules = tuple(model.modules()) if isinstance(model, nn.Module) else ()
     values = [value for module in modules for value in vars(module).values()]
     copies: dict[int, Any] = {
         id(value): value.detach().clone()
-        for value in values
+        for value in itertools.chain(values, *map(_elements, values))
         if isinstance(value, torch.Tensor) and not value.is_leaf
     }
     try:
@@ -284,6 +285,13 @@ def copy_model(model: Any) -> Any:
         if not shared:
             raise
         return copy.deepcopy(model, {**copies, **shared})
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    """Return the elements of a list or tuple, or the values of a dictionary; () for others."""
+    if isinstance(value, dict):
+        return tuple(value.values())
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _can_be_copied(value: Any) -> bool:
