@@ -36,7 +36,9 @@ def test_results_and_gradients(kind: Any, kernel: tuple[int, ...], dtype: Any) -
             with torch.no_grad():
                 runs.append((result, call(patches, conv), *first, *second))
         for left, right in zip(*runs, strict=True):
-            torch.testing.assert_close(left, right)
+            # sums of bfloat16 are rounded in another order, by the size of their terms
+            atol = 8 * torch.finfo(dtype).eps * float(right.detach().abs().max())
+            torch.testing.assert_close(left, right, rtol=8 * torch.finfo(dtype).eps, atol=atol)
         assert [run.stride() for run in runs[0][:2]] == [run.stride() for run in runs[1][:2]]
 
 

@@ -66,22 +66,28 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         text = "\n    ".join(map(write_statement, region.statements))
         header = ", ".join(["self", *region.inputs])
         outputs = "".join(f"{key}, " for key in region.outputs)
-        scope = dict(outside)
+        self.scope = dict(outside)
         exec(
             compile(
                 f"def region({header}):\n    {text}\n    return ({outputs})\n",
                 f"<region {region.number}>",
                 "exec",
             ),
-            scope,
+            self.scope,
         )
-        self.function: Callable[..., Any] = scope["region"]
+        self.function: Callable[..., Any] = self.scope["region"]
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """Return the values of the region's outputs as a tuple."""
         numbers = [inputs[place] for place in self.places_of_numbers]
-        with NumberOperands(numbers) if numbers else contextlib.nullcontext():
+        if not numbers:
             return self.function(self.network, *inputs)
+        with NumberOperands(numbers) as operands:
+            self.scope.update(float=operands.to_float, int=operands.to_int)
+            try:
+                return self.function(self.network, *inputs)
+            finally:
+                self.scope.update(float=float, int=int)
 
 
 def as_tensor(value: Any) -> torch.Tensor:

@@ -35,7 +35,11 @@ _KEEPING = frozenset(
 
 class NumberOperands(TorchFunctionMode):  # type: ignore[misc]
     """In the `with` block, functions of torch treat some tensors without dimensions as the numbers
-    of Python that they stand for; so do they with the results of these alone."""
+    of Python that they stand for; so do they with the results of these alone.
+
+    Python's own `float` and `int` would take the value out of a trace: `to_float` and `to_int`
+    stand for them.
+    """
 
     def __init__(self, numbers: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -64,6 +68,14 @@ class NumberOperands(TorchFunctionMode):  # type: ignore[misc]
         if beside:
             return function(*self._converted(args, beside), **self._converted(named, beside))
         return self._registered(function(*self._widened(function, args), **named))
+
+    def to_float(self, value: Any) -> Any:
+        """Return Python's `float(value)`; of a number, the number as a float."""
+        return value.to(torch.float64) if self._is_number(value) else float(value)
+
+    def to_int(self, value: Any) -> Any:
+        """Return Python's `int(value)`; of a number, the number without its fraction."""
+        return value.trunc().to(torch.int64) if self._is_number(value) else int(value)
 
     def _is_number(self, value: Any) -> bool:
         """Return whether a value stands for a number."""
