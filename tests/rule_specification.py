@@ -728,7 +728,7 @@ def agree(
     what: str,
 ) -> None:
     """Assert equal results; with `exact` ones also accept results no further from these than the
-    source's."""
+    source's, and gradients in half precision that are off by the roundings of partial sums."""
     if after is None or list(before) != list(after):
         raise SpecificationError(
             f"{what}: the target gives {list(after or ())}, the source {list(before)}"
@@ -749,7 +749,12 @@ def agree(
             error_of_ours, error_of_theirs = (
                 (result.double() - exact[name].double()).abs().max() for result in (ours, theirs)
             )
-            agrees = bool(error_of_theirs <= error_of_ours)
+            # kernels of some processors round every partial sum of a gradient in half precision
+            is_half = ours.dtype in (torch.bfloat16, torch.float16)
+            size = max(1.0, float(exact[name].double().abs().max()))
+            rounding = 32 * torch.finfo(ours.dtype).eps * size if is_half else 0.0
+            limit = max(float(error_of_ours), rounding * name.startswith("gradient"))
+            agrees = bool(error_of_theirs <= limit)
         if not agrees:
             gap = (
                 (ours.double() - theirs.double()).abs().max()
