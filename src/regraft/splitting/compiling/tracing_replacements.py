@@ -95,15 +95,15 @@ def power(base: Any, exponent: Any) -> Any:
     if not is_whole or (type(exponent) is int and exponent in (0, 1, 2)):
         return _POWER(base, exponent)
     bits = exponent.bit_length() if type(exponent) is int else _POWER_BITS
-    factor, remaining = (number.to(torch.int64) for number in numbers)
+    first_factor, remaining = (number.to(torch.int64) for number in numbers)
+    factor = first_factor
     is_negative, is_odd = remaining < 0, (remaining & 1) != 0
     result = torch.ones_like(factor + remaining)
     for _ in range(bits):
         result = torch.where((remaining & 1) != 0, result * factor, result)
         factor = factor * factor
         remaining = _DIVIDED(remaining, 2, rounding_mode="trunc")
-    unit = numbers[0].to(torch.int64)
-    inverse = torch.where(is_odd, unit, 1) * (unit.abs() == 1)
+    inverse = torch.where(is_odd, first_factor, 1) * (first_factor.abs() == 1)
     return torch.where(is_negative, inverse, result).to(dtype)
 
 

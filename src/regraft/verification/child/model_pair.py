@@ -20,6 +20,7 @@ from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.result_comparison import close, describe_differences, is_close
 from regraft.verification.child.session import Session, build_seeded
 from regraft.verification.child.state_leaves import attribute_leaves
+from regraft.verification.child.torch_modes import default_format
 
 FEWEST = 64  # values from which on distributions are compared
 
@@ -105,12 +106,12 @@ def _difference_in_other_settings(
     None: libraries build models so before they load a checkpoint. Settings in which the original
     cannot be built are left out."""
     settings = (
-        ("with bfloat16 as the default number format", _default_format(torch.bfloat16)),
+        ("with bfloat16 as the default number format", default_format(torch.bfloat16)),
         ('on the device "meta"', torch.device("meta")),
     )
     for text, setting in settings:
         session.rewind()
-        with setting:
+        with setting, _fill_uninitialised():
             try:
                 original = build_seeded(seed, subject.build, session.original)
             except Exception:  # noqa: BLE001 - the original refuses the setting
@@ -132,17 +133,6 @@ def _tensors_of(model: Any) -> Iterator[Any]:
     """Yield the parameters and buffers of a model."""
     yield from model.parameters()
     yield from model.buffers()
-
-
-@contextmanager
-def _default_format(dtype: torch.dtype) -> Iterator[None]:
-    """Make a number format the default one in the body."""
-    former = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(former)
 
 
 def _build_original(subject: Subject, seed: int, session: Session) -> Any:

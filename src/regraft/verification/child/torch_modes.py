@@ -44,9 +44,19 @@ def apply_mode(model: Any, mode: str) -> Iterator[None]:
             stack.callback(torch.set_deterministic_debug_mode, torch.get_deterministic_debug_mode())
             torch.set_deterministic_debug_mode("error")
         elif mode == WIDE:
-            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
-            torch.set_default_dtype(torch.float64)
+            stack.enter_context(default_format(torch.float64))
         yield
+
+
+@contextmanager
+def default_format(dtype: torch.dtype) -> Iterator[None]:
+    """Make a number format the default one in the body."""
+    former = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(former)
 
 
 @contextmanager

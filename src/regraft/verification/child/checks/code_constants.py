@@ -49,9 +49,9 @@ def constants_of(parts: Iterable[tuple[Iterable[ast.expr], ModuleType]]) -> Cons
     """Return the constants among expressions, each group with its module, in order and without
     duplicates, values of module variables included.
 
-    At most `_LIMIT` are sizes, whole numbers from `_SMALLEST_SIZE` to
-    `_LARGEST_SIZE`, and at most `_LIMIT` are values, up to
-    a million in size; only the first larger whole number, up to `_LARGEST`, is a count.
+    At most `_LIMIT` are sizes, whole numbers from `_SMALLEST_SIZE` to `_LARGEST_SIZE`, and at most
+    `_LIMIT` are values, up to a million in size; only the first larger whole number, up to
+    `_LARGEST`, is a count.
     """
     numbers: dict[float, None] = {}
     for nodes, module in parts:

@@ -276,7 +276,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     """
     has_parameters = target.module is not None and any(True for _ in target.module.parameters())
     names = named_arguments(call, target.callable)
-    constants = domain.constants.with_sizes(_attribute_sizes(target.module, domain))
+    constants = _with_attribute_sizes(domain, target.module)
 
     def accepts(candidate: Call) -> bool:
         """Return whether the original runs on a call without an error."""
@@ -316,12 +316,12 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
         yield from altered_calls(call, _compared_numbers(target.module, domain))
 
 
-def _attribute_sizes(module: Any, domain: Domain) -> tuple[int, ...]:
-    """Return the integer attributes of a module, which may be None, that the tests around changed
-    lines compare."""
+def _with_attribute_sizes(domain: Domain, module: Any) -> Constants:
+    """Return the constants of a domain, among their sizes the integer attributes of a module, which
+    may be None, that the tests around changed lines compare."""
     attributes = vars(module) if module is not None else {}
     values = (attributes.get(name) for name in sorted(domain.compared_attributes))
-    return tuple(value for value in values if type(value) is int)
+    return domain.constants.with_sizes(value for value in values if type(value) is int)
 
 
 def _compared_numbers(module: Any, domain: Domain) -> tuple[float, ...]:
@@ -359,7 +359,7 @@ def _leading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]
     inputs, other plain arguments, sizes and values."""
     yield from optional_value_calls(call, target)
     yield from varied_argument_calls(call, target.callable)
-    constants = domain.constants.with_sizes(_attribute_sizes(target.module, domain))
+    constants = _with_attribute_sizes(domain, target.module)
     yield from resized_calls(call, constants, features=False)
     yield from valued_calls(call, domain.constants, target.module, not_finite=())
 

@@ -12,6 +12,8 @@ import copy
 import math
 from collections.abc import Iterator
 
+from regraft.verification.child.checks.source_reads import literal_value
+
 TRUTH = ("was true", "was false")
 CHOICE = ("gave its first operand", "gave its second operand")
 RAISED, LOWERED, PASSED = "raised a value", "lowered a value", "let a value pass"
@@ -123,7 +125,7 @@ def dimension_of(node: ast.expr) -> tuple[str, ...]:
     by_keyword = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")]
     position = int(_is_namespace_call(node))
     dimensions = by_keyword or node.args[position : position + 1]
-    dimension = _literal(dimensions[0]) if dimensions else None
+    dimension = literal_value(dimensions[0]) if dimensions else None
     return (name, str(dimension)) if isinstance(dimension, int | tuple) else ()
 
 
@@ -139,14 +141,6 @@ def functions_along_other_dimensions(first: ast.AST, second: ast.AST) -> frozens
         for tree in (first, second)
     )
     return frozenset(pair[0] for pair in own - other) & frozenset(pair[0] for pair in other - own)
-
-
-def _literal(node: ast.expr) -> object:
-    """Return the value of a literal expression; None for another expression."""
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return None
 
 
 def is_step(node: ast.expr) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from regraft.verification.child.checks.source_reads import keyword_lookups
 from regraft.verification.names_and_scopes import name_of
 
 # Methods that add their arguments to the object that they are called on.
@@ -193,16 +194,11 @@ def keyword_defaults(function: ast.FunctionDef) -> dict[str, Any]:
     if function.args.kwarg is None:
         return {}
     defaults: dict[str, Any] = {}
-    for node in ast.walk(function):
-        match node:
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(owner), attr="get" | "pop"),
-                args=[ast.Constant(str(name)), *default],
-            ) if owner == function.args.kwarg.arg:
-                try:
-                    defaults[name] = ast.literal_eval(default[0]) if default else None
-                except ValueError:
-                    continue  # an expression, whose value nothing here can tell
+    for name, default in keyword_lookups(function, function.args.kwarg.arg):
+        try:
+            defaults[name] = None if default is None else ast.literal_eval(default)
+        except ValueError:
+            continue  # an expression, whose value nothing here can tell
     return defaults
 
 

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from regraft.verification.child.checks.argument_variants import literal_choices
+from regraft.verification.child.checks.source_reads import literal_value
 from regraft.verification.child.drivers.configuration_objects import is_config
 from regraft.verification.child.drivers.source_hints import Choices
 from regraft.verification.names_and_scopes import name_of
@@ -87,20 +88,12 @@ def _entries_looked_up(name: str, tree: ast.Module) -> dict[str, Any]:
                 func=ast.Attribute(value=owner, attr="get" | "pop" | "setdefault"),
                 args=[ast.Constant(str(key)), *default],
             ) if name_of(owner) == name:
-                defaults[key] = _constant(default[0]) if default else None
+                defaults[key] = literal_value(default[0]) if default else None
             case ast.Compare(
                 left=ast.Constant(str(key)), ops=[ast.In() | ast.NotIn()], comparators=[owner]
             ) if name_of(owner) == name:
                 defaults.setdefault(key, None)
     return defaults
-
-
-def _constant(node: ast.expr) -> Any:
-    """Return the value of a literal, None for another expression."""
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return None
 
 
 def annotated_choices(arguments: Mapping[str, Any], cls: type, choices: Choices) -> Choices:

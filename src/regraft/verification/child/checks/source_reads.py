@@ -8,10 +8,8 @@ import ast
 import functools
 import inspect
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-from regraft.verification.names_and_scopes import name_of
 
 _MOST_PARTS = 4
 _LARGEST = 10**6  # an argument may be a size
@@ -44,9 +42,9 @@ def unpacked_parts(function: Any, name: str) -> int:
     counts = [0]
     for node in ast.walk(_definition_of(function)):
         match node:
-            case ast.Assign(targets=[ast.Tuple(elements) | ast.List(elements)], value=value) if (
-                name_of(value) == name and isinstance(value, ast.Name)
-            ):
+            case ast.Assign(
+                targets=[ast.Tuple(elements) | ast.List(elements)], value=ast.Name(id)
+            ) if id == name:
                 counts.append(len(elements))
             case ast.Subscript(value=ast.Name(id), slice=ast.Constant(int(index))) if id == name:
                 counts.append(index + 1)
@@ -62,7 +60,9 @@ def numbers_around(function: Any, name: str) -> tuple[float, ...]:
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
             if any(isinstance(operand, ast.Name) and operand.id == name for operand in operands):
-                numbers.update(dict.fromkeys(filter(_is_usable_number, map(_literal, operands))))
+                numbers.update(
+                    dict.fromkeys(filter(_is_usable_number, map(literal_value, operands)))
+                )
     return tuple(dict.fromkeys(value for number in numbers for value in _neighbours(number)))
 
 
@@ -81,19 +81,30 @@ def _neighbours(number: float) -> tuple[float, ...]:
 def _keywords_read(function: Any, collector: str) -> Mapping[str, Any]:
     """Return by name the defaults of the keywords that a function reads from the dictionary
     `collector` of its keywords."""
-    defaults: dict[str, Any] = {}
-    for node in ast.walk(_definition_of(function)):
+    definition = _definition_of(function)
+    defaults = {
+        key: None if default is None else literal_value(default)
+        for key, default in keyword_lookups(definition, collector)
+    }
+    for node in ast.walk(definition):
         match node:
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(owner), attr="get" | "pop"),
-                args=[ast.Constant(str(key)), *default],
-            ) if owner == collector:
-                defaults[key] = _literal(default[0]) if default else None
             case ast.Subscript(value=ast.Name(owner), slice=ast.Constant(str(key))) if (
                 owner == collector
             ):
                 defaults.setdefault(key, None)
     return defaults
+
+
+def keyword_lookups(definition: ast.AST, collector: str) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the name and the default, None where there is none, of each keyword that a definition
+    reads by `get` or `pop` from the dictionary `collector` of its keywords."""
+    for node in ast.walk(definition):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(owner), attr="get" | "pop"),
+                args=[ast.Constant(str(key)), *default],
+            ) if owner == collector:
+                yield key, default[0] if default else None
 
 
 def _definition_of(function: Any) -> ast.AST:
@@ -112,9 +123,9 @@ def _parsed(code: Any) -> ast.AST:
         return ast.Module([], [])
 
 
-def _literal(node: ast.expr) -> Any:
+def literal_value(node: ast.expr) -> Any:
     """Return the value of a literal, None for another expression."""
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (TypeError, ValueError):
         return None
