@@ -211,7 +211,12 @@ class _Comparison:
             changed_outcome,
             self.truth,
             largest,
-            Rigour(self.is_strict, self.session.by_rules, self.call.label == LOW),
+            Rigour(
+                self.is_strict,
+                self.session.by_rules,
+                self.call.label == LOW,
+                absent_is_zero=self.session.by_rules or not self.session.strict,
+            ),
             jittered=self.jittered,
             with_errors=with_errors,
         )

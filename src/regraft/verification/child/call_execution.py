@@ -21,6 +21,7 @@ from regraft.verification.child.call_observation import (
     flatten_log,
     random_states,
     shared_memory,
+    ties_of_state,
     watch_calls,
 )
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target, drop_traceback
@@ -105,6 +106,7 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
     )
     flat_result = flatten(result)
     sharing = shared_memory(flat_result, arguments, target.module)
+    sharing += _ties_of_state(target, flat_result, arguments, watch) if plan.gradients else ()
     outputs = {path: copy_leaf(value) for path, value in flat_result.items()}
     outputs.update(
         {f"buffer {name}": copy_leaf(value) for name, value in _buffers(target.module).items()}
@@ -198,6 +200,19 @@ def _effects(
     """Return by path the state that a call has changed since the watch began; {} where the target's
     effects do not count."""
     return watch.effects(lambda: _number_format(target, arguments)) if target.effects else {}
+
+
+def _ties_of_state(
+    target: Target,
+    flat_result: Mapping[str, Any],
+    arguments: call_arguments.LiveArguments,
+    watch: Watch,
+) -> tuple[str, ...]:
+    """Return the ties of the state that a call left to its computation, results and arguments; ()
+    where the target's effects do not count."""
+    if not target.effects:
+        return ()
+    return ties_of_state(watch.changed_tensors(), flat_result, arguments)
 
 
 def _number_format(target: Target, arguments: call_arguments.LiveArguments) -> Any:

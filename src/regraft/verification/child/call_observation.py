@@ -125,6 +125,29 @@ def shared_memory(
     return tuple(f"{path} shares memory with {name}" for path, name in names if name)
 
 
+def ties_of_state(
+    state: Mapping[str, Any],
+    flat_result: Mapping[str, Any],
+    arguments: call_arguments.LiveArguments,
+) -> tuple[str, ...]:
+    """Return a sentence for each tensor, by path, of the state that a call left which keeps the
+    graph of its computation, and all that it was computed from with it, or whose memory belongs to
+    a result or an argument, which the caller may overwrite."""
+    owners = {_memory_address(tensor): name for name, (tensor, _) in arguments.passed.items()}
+    for path, value in flat_result.items():
+        if isinstance(value, torch.Tensor):
+            owners.setdefault(_memory_address(value), path)
+    owners.pop(0, None)
+    sentences = []
+    for path, tensor in state.items():
+        if tensor.grad_fn is not None:
+            sentences.append(f"{path} keeps the graph of its computation")
+        owner = owners.get(_memory_address(tensor))
+        if owner is not None:
+            sentences.append(f"{path} shares memory with {owner}")
+    return tuple(sentences)
+
+
 def _memory_address(tensor: Any) -> int:
     """Return the address of a tensor's memory; 0 where the tensor has no memory or does not expose
     it."""

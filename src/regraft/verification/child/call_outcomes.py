@@ -49,7 +49,8 @@ class Outcome:
     `repeated` holds the same for a second call. `noted` are the results that hooks on the
     submodules saw, `order` the order in which the hooks first ran, `drew` the sources of random
     numbers that the call advanced, `random_state_hash` a hash of PyTorch's random state after the
-    call, `shared` the results that share memory with inputs, `second` the second derivatives.
+    call, `shared` in words the results that share memory with inputs, and the state that shares
+    memory or keeps a graph, `second` the second derivatives.
     """
 
     outputs: Mapping[str, Any] = field(default_factory=dict)

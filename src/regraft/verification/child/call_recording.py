@@ -14,6 +14,7 @@ from torch import nn
 
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.running_classes import classes_running, is_plain_class
 
 INSTANCES = 2
 CALLS = 3
@@ -82,8 +83,9 @@ def recording(
     original `module` runs in the body; hooks and replaced functions are removed at its end.
 
     Functions are recorded where they are looked up in `module`, modules of subclasses as well, also
-    where code calls their `forward` directly. A call is recorded before it runs. Names in `watched`
-    that are no function or module class are ignored.
+    where code calls their `forward` directly, and modules that run a watched class that is none of
+    modules. A call is recorded before it runs. Names in `watched` that are no
+    function or class are ignored.
     """
     recorder = Recorder(module, watched, model, noted)
     definitions = {name: getattr(module, name, None) for name in watched}
@@ -92,9 +94,9 @@ def recording(
             if isinstance(value, FunctionType):
                 stack.callback(setattr, module, name, value)
                 setattr(module, name, _recording_function(recorder, name, value))
-            elif isinstance(value, type) and issubclass(value, nn.Module):
+            elif isinstance(value, type):
                 for path, submodule in model.named_modules():
-                    if isinstance(submodule, value):
+                    if _runs(submodule, name, value, module):
                         note = functools.partial(recorder.record_call, name, path)
                         stack.enter_context(_watch_calls(submodule, note))
         for submodule in model.modules():
@@ -102,6 +104,16 @@ def recording(
             if cls.__name__ in noted and cls.__module__ == module.__name__:
                 stack.enter_context(_watch_calls(submodule, recorder.note_run_of(cls)))
         yield recorder
+
+
+def _runs(submodule: nn.Module, name: str, value: type, module: ModuleType) -> bool:
+    """Return whether a module is an instance of the class `value`, the definition `name` of a file,
+    or, where that is no class of modules, runs it or holds an instance of it."""
+    if isinstance(submodule, value) or not is_plain_class(value):
+        return isinstance(submodule, value)
+    return type(submodule) in classes_running(module, name) or any(
+        isinstance(attribute, value) for attribute in vars(submodule).values()
+    )
 
 
 @contextmanager

@@ -59,15 +59,17 @@ Truth = Callable[[], Mapping[str, Any] | None]
 class Rigour:
     """How exactly two outcomes have to agree.
 
-    strict     the inputs are those that the model saw; values count also where the original's own
-               result is not finite
-    by_rules   tested rules made the change, whose gradients may have more roundings
-    saturated  the parameters saturate functions of the model
+    strict          the inputs are those that the model saw; values count also where the original's
+                    own result is not finite
+    by_rules        tested rules made the change, whose gradients may have more roundings
+    saturated       the parameters saturate functions of the model
+    absent_is_zero  a parameter may have no gradient in one version and zeros in the other
     """
 
     strict: bool
     by_rules: bool = False
     saturated: bool = False
+    absent_is_zero: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,13 +115,16 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
         for name, v in exact_gradients.items()
         if isinstance(v, torch.Tensor) and v.numel()
     }
-    if not {difference.path} <= sizes.keys() & original_gradients.keys() or not isinstance(
-        exact_changed_gradient, torch.Tensor
+    original_gradient = original_gradients.get(difference.path)
+    if (
+        difference.path not in sizes
+        or not isinstance(original_gradient, torch.Tensor)
+        or not isinstance(exact_changed_gradient, torch.Tensor)
     ):
         return False
     scale = max(sizes.values())
     is_zero = ZERO * scale >= max(sizes[difference.path], float(exact_changed_gradient.abs().max()))
-    dtype = torch.bfloat16 if plan.mode == AUTOCAST else original_gradients[difference.path].dtype
+    dtype = torch.bfloat16 if plan.mode == AUTOCAST else original_gradient.dtype
     rounding = ERROR_RATIO * ROUNDINGS["gradients"] * torch.finfo(dtype).eps
     return is_zero and difference.absolute <= rounding * scale
 

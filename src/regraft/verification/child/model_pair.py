@@ -267,17 +267,17 @@ def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference |
 
 def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
     """Return the first difference of the names by which callers reach into a model, or None:
-    submodules that are gone (only if `strict`), parameters in their order, and whether they need
-    gradients. New submodules do not count, and parameters only where the state_dicts have equal
-    keys.
+    submodules that are gone or in another order (only if `strict`), parameters in their order, and
+    whether they need gradients. New submodules do not count, and parameters only where the
+    state_dicts have equal keys.
 
     Optimizers save their state by the order of the parameters. A submodule may be of another type;
     a subclass, say.
     """
-    changed_modules = dict(changed.named_modules())
-    missing_paths = [path for path, _ in original.named_modules() if path not in changed_modules]
-    if missing_paths and strict:
-        return Difference(missing_paths[0], f"the submodule {missing_paths[0]} is gone")
+    if strict:
+        difference = _submodule_difference(original, changed)
+        if difference:
+            return difference
     original_names = [name for name, _ in original.named_parameters()]
     changed_names = [name for name, _ in changed.named_parameters()]
     if original_names != changed_names and sorted(original.state_dict()) == sorted(
@@ -301,6 +301,22 @@ def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | 
                 f"{name} has requires_grad={requires_grad_by_name[name]}, not"
                 f" {parameter.requires_grad}",
             )
+    return None
+
+
+def _submodule_difference(original: Any, changed: Any) -> Difference | None:
+    """Return the first submodule that is gone, or that comes earlier than another which it follows
+    in the original (`children()` yields them in order), or None."""
+    original_paths = [path for path, _ in original.named_modules()]
+    changed_paths = [path for path, _ in changed.named_modules()]
+    missing_paths = [path for path in original_paths if path not in set(changed_paths)]
+    if missing_paths:
+        return Difference(missing_paths[0], f"the submodule {missing_paths[0]} is gone")
+    kept_paths = [path for path in changed_paths if path in set(original_paths)]
+    for path, changed_path in zip(original_paths, kept_paths, strict=True):
+        if path != changed_path:
+            sentence = f"the submodule {changed_path} comes before {path}, in the original after it"
+            return Difference(changed_path, f"{sentence} (--contract results accepts this)")
     return None
 
 

@@ -43,10 +43,17 @@ def compare(
 
 def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Difference | None:
     """Compare two values at a path; return their difference or None. Among gradients an absent
-    value and a zero are equal. Tensors of another dtype, shape, device or layout differ; values
-    that are not both tensors have to be equal."""
+    value and a zero are equal, for parameters as far as the rigour says so. Tensors of another
+    dtype, shape, device or layout differ; values that are not both tensors have to be equal."""
     if check.kind == "gradients" and _are_absent_and_zero(original, changed):
-        return None
+        if check.rigour.absent_is_zero or not path.startswith("parameter "):
+            return None
+        states = ("zero", "absent") if original is None else ("absent", "zero")
+        sentence = (
+            f"{path} is {states[0]}, in the original {states[1]}: weight decay and momentum change"
+            " a parameter only where its gradient is not absent (--contract results accepts this)"
+        )
+        return Difference(path, sentence)
     if not (isinstance(original, torch.Tensor) and isinstance(changed, torch.Tensor)):
         is_equal = are_equal(original, changed)
         return None if is_equal else Difference(path, _contrast(path, original, changed))
@@ -60,7 +67,7 @@ def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Dif
 
 def _are_absent_and_zero(original: Any, changed: Any) -> bool:
     """Return whether exactly one of two gradients is None and the other is zero everywhere, which
-    mean the same to an optimizer."""
+    mean the same to an optimizer without weight decay and momentum."""
     if (original is None) == (changed is None):
         return False
     present = changed if original is None else original

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.execution.nested import flatten
 from regraft.verification.child.saved_state import FIXED, Saved, is_unchanged, restore, save
 from regraft.verification.child.state_leaves import (
     ATTRIBUTE,
@@ -205,6 +206,15 @@ class Watch:
             numbers = [float(number) for number in DECIMAL.findall(text)]
             leaves[f"{PRINTED}numbers"] = torch.tensor(numbers, dtype=number_format())
         return leaves
+
+    def changed_tensors(self) -> dict[str, torch.Tensor]:
+        """Return by path the tensors in attributes, buffers and variables that changed since the
+        watch began, themselves and not copies."""
+        leaves: dict[str, Any] = {}
+        for namespace in self._namespaces:
+            for path, value in namespace.changed():
+                leaves.update(flatten(value, path))
+        return {path: leaf for path, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
 
     def _take_text(self) -> str:
         """Return the text printed so far and forget it."""

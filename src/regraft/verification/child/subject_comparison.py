@@ -45,6 +45,7 @@ from regraft.verification.child.checks.comparison_domain import (
     domain_of,
     reads_of_arguments,
 )
+from regraft.verification.child.checks.size_variants import resized_calls
 from regraft.verification.child.checks.symbolic_sizes import sizes_of_guards
 from regraft.verification.child.checks.value_variants import EXTREME, UNDEFINED
 from regraft.verification.child.comparison_setting import (
@@ -342,7 +343,8 @@ def _calls_to_replay(
     """Return the variants of a recorded call, the call itself first; with `light` the call alone.
 
     In the first setting, calls with other memory layouts follow, and, where the session goes beyond
-    the recorded inputs, calls with other masks, sizes and values.
+    the recorded inputs, calls with other masks, sizes and values. In half precision the longest of
+    those with other sizes follows where the change was made by hand.
     """
     calls = variants(entry.call)
     if light:
@@ -351,7 +353,22 @@ def _calls_to_replay(
         calls += laid_out_calls(entry.call)
         if session.beyond:
             calls += _further_calls(entry, setting, session)
+    elif session.beyond and not session.by_rules and setting.dtype in ("bfloat16", "float16"):
+        calls += _longest_call(entry, setting, session)
     return calls
+
+
+def _longest_call(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
+    """Return the call with the most elements among those with other sizes than a recorded call, at
+    most once for each definition and number format: what half precision rounds away grows with
+    positions and counts. Adds to `session.widened`."""
+    key = entry.definition, f"longest in {setting.dtype}"
+    constants = domain_of(entry.definition, session).constants
+    calls = tuple(resized_calls(entry.call, constants, features=False))
+    if not calls or key in session.widened:
+        return ()
+    session.widened.add(key)
+    return (max(calls, key=_element_count),)
 
 
 def _refute(

@@ -49,6 +49,10 @@ from regraft.verification.child.checks.code_constants import (
 )
 from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.condition_kinds import is_predicate
+from regraft.verification.child.checks.format_variants import (
+    calls_in_other_formats,
+    formats_to_try,
+)
 from regraft.verification.child.checks.late_attributes import (
     is_mode_or_rate,
     late_calls,
@@ -95,8 +99,9 @@ class Domain:
     are the attributes that changed lines read and that tests of branches in them read, too,
     `read_by_one_version` those that changed lines of one version read, and the other version does
     not read anywhere. `compared_attributes` are those that tests around changed lines compare.
-    `combines` tells that attributes also change in pairs, and that widths become odd; for changes
-    by rules it is False, and there are no compared attributes.
+    `formats` are the kinds of number formats that the definition gives a reason to try. `combines`
+    tells that attributes also change in pairs, and that widths become odd; for changes by rules it
+    is False, and there are no compared attributes and no formats.
     """
 
     constants: Constants
@@ -108,6 +113,7 @@ class Domain:
     tested: frozenset[str] = frozenset()
     read_by_one_version: frozenset[str] = frozenset()
     compared_attributes: frozenset[str] = frozenset()
+    formats: frozenset[str] = frozenset()
     combines: bool = False
 
 
@@ -148,6 +154,7 @@ def _new_domain(definition: str, session: Session) -> Domain:
         tested_attributes(nodes, tests),
         frozenset() if session.by_rules else _read_by_one_version(versions, session),
         compared_attributes,
+        frozenset() if session.by_rules else formats_to_try(_texts_of(definition, session)),
         combines=not session.by_rules,
     )
 
@@ -156,14 +163,24 @@ def _tried_not_finite(
     definition: str, versions: list[tuple[Change, ModuleType]], session: Session
 ) -> tuple[tuple[str, float], ...]:
     """Return the numbers, with names, that are not finite and are tried for a definition."""
-    owner = getattr(session.changed, definition, None)
-    text = inspect.getsource(owner) if isinstance(owner, type) or callable(owner) else ""
+    text = _text_of(definition, session.changed)
     if any(f"{name}(" in text for name in _FINITE_OPS):
         return ()
     calls, original_calls = (
         _called_names(versions, module) for module in (session.changed, session.original)
     )
     return _not_finite_numbers(calls, original_calls)
+
+
+def _text_of(definition: str, module: ModuleType) -> str:
+    """Return the text of a definition of a file; "" where it has none."""
+    owner = getattr(module, definition, None)
+    return inspect.getsource(owner) if isinstance(owner, type) or callable(owner) else ""
+
+
+def _texts_of(definition: str, session: Session) -> str:
+    """Return the texts of a definition in both versions."""
+    return "\n".join(_text_of(definition, module) for module in (session.original, session.changed))
 
 
 def _comparisons_around(
@@ -311,6 +328,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from _reading_calls(call, target, domain)
     yield from calls_in_other_layouts(call)
     if domain.combines:
+        yield from calls_in_other_formats(call, domain.formats)
         yield from calls_with_other_buffers(call, target.module)
     if has_parameters:
         yield from altered_calls(call, _compared_numbers(target.module, domain))

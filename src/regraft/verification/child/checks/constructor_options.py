@@ -3,6 +3,7 @@ definition reads."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import itertools
@@ -30,9 +31,11 @@ from regraft.verification.child.checks.size_variants import (
     moved_features,
     resize_dimensions,
 )
+from regraft.verification.child.checks.source_reads import fields_with_defaults
 from regraft.verification.child.checks.value_variants import replace_integers
 from regraft.verification.child.drivers import config_variations, source_hints, standalone_parts
 from regraft.verification.child.drivers.configuration_objects import (
+    NAMESPACES,
     fields_of,
     is_config,
     with_fields,
@@ -88,7 +91,8 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     Floats change together where that is accepted; every other option changes alone. Strings, lists
     and tuples get each accepted value, options that changed lines of an edit by hand read the first
     `VALUES`, others only the first. Then pairs of options that such lines read change together. At
-    the end numbers become negative and zero, where the results stay finite. The search ends after
+    the end numbers become negative and zero, and fields that the file reads with a default are left
+    out, where the results stay finite. The search ends after
     SECONDS of processor time. Options that are tried, also without success, are added to
     `session.tried_options`.
     """
@@ -110,6 +114,7 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     for names, candidate in (
         *_all_zeros_changed(part, overrides),
         *_parts_with_opposite_numbers(part, words),
+        *_parts_without_fields(part, words, session),
     ):
         yield from search.variations(names, [candidate], 1, finite=True)
 
@@ -252,6 +257,21 @@ def _parts_with_opposite_numbers(
                 for number in opposite_numbers(name, argument)
             ]
     yield from pairs[:_OPPOSITES]
+
+
+def _parts_without_fields(
+    part: Part, words: frozenset[str], session: Session
+) -> Iterator[tuple[tuple[str, ...], Part]]:
+    """Yield, for each field in `words` of a configuration among the arguments of a part that the
+    file reads with a default, the pair ((field,), part) of the part whose configuration lacks it:
+    older configurations have fewer fields. Configurations that declare their fields keep them."""
+    fields = words & fields_with_defaults(syntax_tree(str(session.original.__file__)))
+    for name, argument in part.arguments.items():
+        if isinstance(argument, NAMESPACES):
+            for field_name in sorted(fields & vars(argument).keys()):
+                smaller = copy.copy(argument)
+                delattr(smaller, field_name)
+                yield (field_name,), _with_argument(part, name, smaller)
 
 
 def _pair_overrides(part: Part, session: Session) -> Overrides:

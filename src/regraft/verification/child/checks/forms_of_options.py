@@ -24,7 +24,8 @@ def other_forms(
 ) -> Iterator[Any]:
     """Yield values of another form for an option of a file with the syntax tree `tree`: a tuple and
     a list of unequal numbers for a number, or the number for a tuple of equal ones, where the file
-    tests the type of the option or makes a tuple of it; a string in upper case where the file
+    tests the type of the option or makes a tuple of it; an iterator over a tuple or list that the
+    file makes a sequence of; a string in upper case where the file
     lowers it, or the other way round; a mapping with an entry that the file looks up and
     that is missing, whose value is another one than its default; the other members of an
     enumeration. `other_values` returns other values for a name and a plain value."""
@@ -34,9 +35,11 @@ def other_forms(
         yield from ((value, value + 2), [value, value + 1])
     elif isinstance(value, str) and _is_folded(name, tree):
         yield value.upper() if value.islower() else value.lower()
-    elif isinstance(value, tuple | list) and len(set(map(repr, value))) == 1:
-        if type(value[0]) is int and _may_be_tuple(name, tree):
+    elif isinstance(value, tuple | list):
+        if len(set(map(repr, value))) == 1 and type(value[0]) is int and _may_be_tuple(name, tree):
             yield value[0]
+        if _becomes_sequence(name, tree):
+            yield iter(list(value))
     elif isinstance(value, Mapping):
         yield from _with_further_entries(name, value, tree, other_values)
 
@@ -67,14 +70,33 @@ def _may_be_tuple(name: str, tree: ast.Module) -> bool:
     return False
 
 
+def _becomes_sequence(name: str, tree: ast.Module) -> bool:
+    """Return whether a file makes a tuple, list or sorted list of a name or attribute, and so
+    takes any iterable."""
+    return any(
+        isinstance(node, ast.Call)
+        and name_of(node.func) in ("tuple", "list", "sorted")
+        and any(name_of(argument) == name for argument in node.args)
+        for node in ast.walk(tree)
+    )
+
+
 def _is_folded(name: str, tree: ast.Module) -> bool:
-    """Return whether a file calls `lower`, `upper` or `casefold` of a name or attribute."""
+    """Return whether a file calls `lower`, `upper` or `casefold` of a name or attribute, or of the
+    result of its methods."""
     return any(
         isinstance(node, ast.Attribute)
         and node.attr in ("lower", "upper", "casefold")
-        and name_of(node.value) == name
+        and name_of(_owner_of_methods(node.value)) == name
         for node in ast.walk(tree)
     )
+
+
+def _owner_of_methods(node: ast.expr) -> ast.expr:
+    """Return the expression at the start of a chain of calls of methods: `a` of `a.b().c()`."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return node
 
 
 def _entries_looked_up(name: str, tree: ast.Module) -> dict[str, Any]:

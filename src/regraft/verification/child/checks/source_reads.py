@@ -107,6 +107,20 @@ def keyword_lookups(definition: ast.AST, collector: str) -> Iterator[tuple[str, 
                 yield key, default[0] if default else None
 
 
+def fields_with_defaults(tree: ast.Module) -> frozenset[str]:
+    """Return the names of the attributes that a file reads by `getattr` with a default, or asks for
+    by `hasattr`."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Call(func=ast.Name("hasattr"), args=[_, ast.Constant(str(name))])
+                | ast.Call(func=ast.Name("getattr"), args=[_, ast.Constant(str(name)), _])
+            ):
+                names.add(name)
+    return frozenset(names)
+
+
 def _definition_of(function: Any) -> ast.AST:
     """Return the syntax tree of a function; an empty module where its source cannot be read."""
     code = getattr(inspect.unwrap(function), "__code__", None)

@@ -39,6 +39,7 @@ from regraft.verification.child.checks.decoding_models import (
 from regraft.verification.child.checks.device_arguments import refute_other_devices
 from regraft.verification.child.checks.feature_widths import widened_parts
 from regraft.verification.child.checks.mask_variants import biased_calls, masked_calls
+from regraft.verification.child.checks.mixed_layers import with_a_layer_in_bfloat16
 from regraft.verification.child.checks.optional_values import optional_value_calls
 from regraft.verification.child.checks.options_read import options_deciding
 from regraft.verification.child.checks.size_variants import resized_calls
@@ -72,6 +73,7 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
         in_turn,
         checkpointed,
         _alone,
+        with_a_layer_in_bfloat16,
         _with_other_fields,
     )
     for maker in (_other_calls, in_turn) if method else makers:
@@ -134,7 +136,7 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
                 varied,
                 fields=names,
                 formats=2 if variation.switches else 1,
-                drops_values=variation.adds_chance,
+                drops_values=variation.adds_chance or (variation.switches and not session.by_rules),
             )
             note_options(part.definition, variation.part.arguments, session)
         for wide_part in widened_parts(

@@ -28,6 +28,7 @@ from regraft.verification.child.drivers.field_tables import (
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
 from regraft.verification.child.drivers.source_hints import Choices, Hints
 
+_LARGE = 100  # smaller whole numbers are multiples of something, such as a width
 _EPSILON = 1e-3  # smaller floats are added to a divisor, and stay small
 
 
@@ -152,12 +153,15 @@ def _inverted_flag(_: str, value: bool, __: Choices) -> tuple[bool, ...]:
 
 def _related_rates(_: str, value: float, __: Choices) -> tuple[float, ...]:
     """Return rates that have an effect instead of 0, an epsilon or a negative rate; half, twice, a
-    quarter and 1.6 times of others, and 1."""
+    quarter and 1.6 times of others, and 1. About half of a small whole number is no whole number,
+    so that rounding it shows."""
     if value == 0:
         return (0.2, 0.1)
     if value < _EPSILON:
         return (0.01, 0.02)
-    alternatives = (value / 2, value * 2, value / 4, 1.6 * value, 1.0)
+    is_small_whole_number = value.is_integer() and 1 < value < _LARGE
+    half = value / 2 + 0.25 if is_small_whole_number else value / 2
+    alternatives = (half, value * 2, value / 4, 1.6 * value, 1.0)
     return tuple(number for number in alternatives if number != value)
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from regraft.verification.child.drivers.field_tables import CONFIG_CLASSES, CONFIG_PARAMETERS
 
 NESTED = "__config__"  # the key of a configuration inside another in a recipe
-_NAMESPACES = (SimpleNamespace, argparse.Namespace)
+NAMESPACES = (SimpleNamespace, argparse.Namespace)
 
 
 def is_config_class(value: Any) -> bool:
@@ -36,7 +36,7 @@ def is_config_class(value: Any) -> bool:
     )
     is_named_tuple = issubclass(value, tuple) and hasattr(value, "_fields")
     return (
-        issubclass(value, _NAMESPACES)
+        issubclass(value, NAMESPACES)
         or has_fields
         or is_named_tuple
         or value.__name__ in CONFIG_CLASSES
@@ -132,7 +132,7 @@ def make_config(cls: Any, fields: Mapping[str, Any]) -> Any:
     Fields that the constructor does not take are set as attributes. Raises what the constructor or
     the assignment raises.
     """
-    if issubclass(cls, _NAMESPACES):
+    if issubclass(cls, NAMESPACES):
         return cls(**fields)
     parameters = inspect.signature(cls).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -157,7 +157,7 @@ def with_fields(config: Any, override: Mapping[str, Any]) -> Any:
         name: _nested_with_fields(getattr(config, name, None), value)
         for name, value in override.items()
     }
-    if has_own_fields(config) and not isinstance(config, _NAMESPACES):
+    if has_own_fields(config) and not isinstance(config, NAMESPACES):
         try:
             return make_config(type(config), {**copy.deepcopy(fields_of(config)), **new_values})
         except Exception:  # a class that checks its fields; its models may take more

@@ -27,6 +27,12 @@ from regraft.verification.child.drivers.configuration_objects import fields_of, 
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.module_flags import with_flags
 from regraft.verification.child.file_import import plain_module_name
+from regraft.verification.child.running_classes import (
+    classes_running,
+    is_module_class,
+    is_plain_class,
+    module_classes,
+)
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 PARTS = 2  # the most instances of one definition that are built by themselves
@@ -37,7 +43,8 @@ Arguments = Mapping[str, Any]
 class Part:
     """An instance of a class in a model, so that it can be built and called by itself.
 
-    `definition` is the changed class, `cls` the class of the instance, which may inherit from it.
+    `definition` is the changed class or function, `cls` the class of the instance: that class, one
+    that inherits from it, or one that uses it.
     `arguments` are those of the constructor by name, `calls` those that the instance got,
     `flags` those that the model changes (`module_flags`).
     """
@@ -100,7 +107,7 @@ def parts_of(subject: Subject, session: Session) -> Parts:
     raises; an error in the call ends the call only.
     """
     parts = Parts()
-    names_by_class = _changed_classes(session)
+    names_by_class = _names_by_class(session)
     if not names_by_class:
         return parts
     construction_by_id: dict[int, tuple[Any, Arguments]] = {}
@@ -110,14 +117,14 @@ def parts_of(subject: Subject, session: Session) -> Parts:
                 mock.patch.object(cls, "__init__", _recording_constructor(cls, construction_by_id))
             )
         model = switch_mode(build_seeded(0, subject.build, session.original), False)
-    calls = _calls_by_path(model, subject, session)
+    calls = _calls_by_path(model, subject, tuple(names_by_class), session)
     flags = subject.recipe.get("flags", {})
     keys: set[str] = set()
     for path, module in model.named_modules():
         instance, arguments = construction_by_id.get(id(module), (None, {}))
         if instance is not module:
             continue
-        for definition in names_by_class[type(module)]:
+        for definition in _definitions_of(names_by_class[type(module)], arguments, session):
             parts.built.append((definition, arguments))
             key = (
                 f"{definition} {type(module).__name__} {sorted(arguments)}"
@@ -163,23 +170,48 @@ def with_calls(part: Part, change: Callable[[Call], Call]) -> Part:
     return replace(part, calls=tuple(map(change, part.calls)))
 
 
-def _changed_classes(session: Session) -> dict[type, tuple[str, ...]]:
-    """Return the classes of the original file that are changed, or inherit from changed classes,
-    each with the names of these changed classes. Only module classes whose change is not refuted
-    count as changed; {} for none."""
-    values = {name: getattr(session.original, name, None) for name in session.ledger.unrefuted()}
-    changed = {
-        name: cls
-        for name, cls in values.items()
-        if isinstance(cls, type) and issubclass(cls, nn.Module)
+def _names_by_class(session: Session) -> dict[type, tuple[str, ...]]:
+    """Return the module classes of the original file that may run changed definitions, each with
+    the names of the definitions that every instance runs; {} for none. Refuted definitions are left
+    out.
+
+    A module class runs the changed classes that it is or inherits from, mixins included; for an
+    edit by hand also those of `classes_running` that are no module class. With a changed class that
+    is none every module class may, since its constructor may get an instance, such as a
+    configuration (`_definitions_of`).
+    """
+    definitions = {
+        name: getattr(session.original, name)
+        for name in session.ledger.unrefuted()
+        if hasattr(session.original, name)
     }
+    has_values = not session.by_rules and any(map(is_plain_class, definitions.values()))
     names_by_class: dict[type, tuple[str, ...]] = {}
-    for cls in tuple(vars(session.original).values()):
-        if isinstance(cls, type) and cls.__module__ == session.original.__name__:
-            names = tuple(name for name, base in changed.items() if issubclass(cls, base))
-            if names:
-                names_by_class[cls] = names
+    for cls in module_classes(session.original):
+        names = tuple(
+            name
+            for name, definition in definitions.items()
+            if (isinstance(definition, type) and issubclass(cls, definition))
+            or (
+                not session.by_rules
+                and not is_module_class(definition)
+                and cls in classes_running(session.original, name)
+            )
+        )
+        if names or has_values:
+            names_by_class[cls] = names
     return names_by_class
+
+
+def _definitions_of(
+    names: tuple[str, ...], arguments: Arguments, session: Session
+) -> tuple[str, ...]:
+    """Return the changed definitions that an instance runs: those that every instance of its class
+    runs (`names`), and for an edit by hand the classes of the arguments of its constructor."""
+    if session.by_rules:
+        return names
+    classes = {type(value).__name__ for value in arguments.values() if is_config(value)}
+    return tuple(dict.fromkeys((*names, *sorted(classes & set(session.ledger.unrefuted())))))
 
 
 def _recording_constructor(cls: type, construction_by_id: dict[int, tuple[Any, Arguments]]) -> Any:
@@ -232,15 +264,20 @@ def _can_be_copied(arguments: Arguments) -> bool:
     )
 
 
-def _calls_by_path(model: Any, subject: Subject, session: Session) -> dict[str, list[Call]]:
-    """Run the last call of a subject on its model; return by path the calls that modules of changed
-    classes got.
+def _calls_by_path(
+    model: Any, subject: Subject, classes: tuple[type, ...], session: Session
+) -> dict[str, list[Call]]:
+    """Run the last call of a subject on its model; return by path the calls that modules of some
+    classes of the original file got.
 
     Calls that refer to modules of the model are left out; an error of the model ends the run, and
     the calls before it count.
     """
+    names = tuple(  # modules of subclasses are recorded with their base class
+        cls.__name__ for cls in classes if not set(cls.__mro__[1:]) & set(classes)
+    )
     calls: dict[str, list[Call]] = {}
-    with recording(session.original, session.ledger.unrefuted(), model) as recorder:
+    with recording(session.original, names, model) as recorder:
         for call in subject.calls(0)[-1:]:
             with session.ledger.step("original", "", f"run {subject.name}"):
                 execute(Target(model, scope=session.original), call, Plan(gradients=False))

@@ -1,0 +1,122 @@
+"""Choose other formats for the inputs of a call: one input in another number format than the
+others, whole numbers, shorter or larger integers, complex numbers, lists."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from regraft.verification.child.call_arguments import Call, is_mask, map_tensors, tensors
+
+_KIND = "number formats"
+_MIXED, _COMPLEX, _LISTS = "one input in bfloat16", "complex numbers", "one input as a list"
+_SHORT, _LARGE = "integers in int32", "integers above 2**30"
+_BYTES, _WHOLE = "inputs in uint8", "inputs in int32"
+
+# The words of a definition that are a reason to try a format.
+_REASONS = {
+    _MIXED: r"dtype|\.to\(|type_as|\.(float|half|bfloat16|double)\(\)",
+    _SHORT: r"dtype|\.to\(|type_as|\.(int|long|short|byte)\(\)",
+    _LARGE: r"int32|\.int\(\)",
+    _BYTES: r"uint8|is_floating_point|\.byte\(\)",
+    _WHOLE: r"uint8|is_floating_point|\.byte\(\)",
+    _COMPLEX: r"(?i)complex|spec|fft|polar|conj|\.real\b|\.imag\b",
+    _LISTS: r"as_tensor\(|torch\.tensor\(|asarray\(",
+}
+_SINGLE = 3  # the most inputs that are in another format than the others
+_LONGEST_LIST = 4096  # the most elements of a tensor that becomes a list
+
+
+def formats_to_try(text: str) -> frozenset[str]:
+    """Return the keys of `_REASONS` whose pattern occurs in the text of a definition."""
+    return frozenset(kind for kind, pattern in _REASONS.items() if re.search(pattern, text))
+
+
+def calls_in_other_formats(call: Call, kinds: frozenset[str]) -> Iterator[Call]:
+    """Yield a call in the formats of `kinds`, keys of `_REASONS`, each where that changes a tensor;
+    with `_MIXED` one of several floating inputs changes, with `_LISTS` one
+    input, in turn. Masks keep their format. The
+    original may refuse such a call."""
+    tensors_of_call = list(tensors(call))
+    floating = [
+        number
+        for number, tensor in enumerate(tensors_of_call)
+        if tensor.is_floating_point() and not is_mask(tensor)
+    ]
+    if _MIXED in kinds and len(floating) > 1:
+        for number in floating[:_SINGLE]:
+            yield _with_one_changed(
+                call, number, lambda tensor: tensor.to(torch.bfloat16), "in bfloat16"
+            )
+    if _LISTS in kinds:
+        for number, tensor in enumerate(tensors_of_call[:_SINGLE]):
+            if tensor.dim() > 0 and tensor.numel() <= _LONGEST_LIST:
+                yield _with_one_changed(call, number, lambda tensor: tensor.tolist(), "as a list")
+    changes: Mapping[str, Callable[[Any], Any]] = {
+        _SHORT: _in_int32,
+        _LARGE: _far_apart,
+        _BYTES: _in_bytes,
+        _WHOLE: _as_whole_numbers,
+        _COMPLEX: _as_complex,
+    }
+    for label, change in changes.items():
+        if label in kinds and any(change(tensor) is not tensor for tensor in tensors(call)):
+            yield map_tensors(call, change, label, _KIND)
+
+
+def _with_one_changed(
+    call: Call, number: int, change: Callable[[Any], Any], description: str
+) -> Call:
+    """Return a call in which `change` replaces the tensor of a number, counted in the order of the
+    arguments."""
+    counter = itertools.count()
+
+    def change_if_numbered(tensor: Any) -> Any:
+        """Return the tensor, changed where it has the number."""
+        return change(tensor) if next(counter) == number else tensor
+
+    return map_tensors(call, change_if_numbered, f"input {number} {description}", _KIND)
+
+
+def _is_integer(tensor: Any) -> bool:
+    """Return whether a tensor holds integers, but no truth values."""
+    return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
+
+
+def _in_int32(tensor: Any) -> Any:
+    """Return a tensor of integers in int32; another tensor as it is."""
+    return tensor.to(torch.int32) if _is_integer(tensor) else tensor
+
+
+def _far_apart(tensor: Any) -> Any:
+    """Return a tensor of int64 with numbers above 2**30 added to it; another tensor as it is."""
+    return tensor + 2**30 + 5 if tensor.dtype == torch.int64 else tensor
+
+
+def _in_bytes(tensor: Any) -> Any:
+    """Return whole numbers from 0 to 255 in the place of floating ones, in uint8; another tensor,
+    and a mask, as they are."""
+    if not tensor.is_floating_point() or is_mask(tensor):
+        return tensor
+    return (tensor.abs() * 40).clamp(max=255).to(torch.uint8)
+
+
+def _as_whole_numbers(tensor: Any) -> Any:
+    """Return whole numbers in the place of floating ones, in int32; another tensor, and a mask, as
+    they are."""
+    if not tensor.is_floating_point() or is_mask(tensor):
+        return tensor
+    return (tensor * 40).round().to(torch.int32)
+
+
+def _as_complex(tensor: Any) -> Any:
+    """Return complex numbers with a floating tensor as real part and its negated half as imaginary
+    part; another tensor and a mask as they are. Half precision becomes single precision."""
+    if not tensor.is_floating_point() or is_mask(tensor):
+        return tensor
+    real = tensor if tensor.dtype == torch.float64 else tensor.float()
+    return torch.complex(real, -real / 2)

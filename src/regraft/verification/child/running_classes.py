@@ -1,0 +1,65 @@
+"""Find the module classes of a file that run a changed class which is none of modules, or a changed
+function."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from regraft.verification.child.checks.code_replacement import syntax_tree
+from regraft.verification.class_syntax import used_names
+from regraft.verification.top_level_definitions import definitions_by_name
+
+
+def is_module_class(value: Any) -> bool:
+    """Return whether a value is a class of modules."""
+    return isinstance(value, type) and issubclass(value, nn.Module)
+
+
+def is_plain_class(value: Any) -> bool:
+    """Return whether a value is a class, but none of modules."""
+    return isinstance(value, type) and not issubclass(value, nn.Module)
+
+
+def module_classes(module: ModuleType) -> tuple[type, ...]:
+    """Return the module classes that a file defines at its top level."""
+    return tuple(
+        value
+        for value in vars(module).values()
+        if is_module_class(value) and value.__module__ == module.__name__
+    )
+
+
+@functools.cache
+def classes_running(module: ModuleType, definition: str) -> frozenset[type]:
+    """Return the module classes of a file that inherit from a definition, or whose text names it,
+    also through functions and other classes; those that only contain such a module are left out."""
+    value = getattr(module, definition, None)
+    return frozenset(
+        cls
+        for cls in module_classes(module)
+        if (isinstance(value, type) and issubclass(cls, value))
+        or definition in _names_reached(module, cls.__name__)
+    )
+
+
+@functools.cache
+def _names_reached(module: ModuleType, name: str) -> frozenset[str]:
+    """Return the names that a definition of a file mentions, and those that the functions and plain
+    classes among them mention, and so on."""
+    definitions = definitions_by_name(syntax_tree(str(module.__file__)))
+    reached: set[str] = set()
+    pending = {name}
+    while pending:
+        definition = definitions.get(pending.pop())
+        names = used_names(definition) - reached if definition is not None else frozenset()
+        reached |= names
+        pending |= {
+            mentioned
+            for mentioned in names
+            if not is_module_class(getattr(module, mentioned, None))
+        }
+    return frozenset(reached)
