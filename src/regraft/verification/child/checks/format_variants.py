@@ -41,21 +41,10 @@ def calls_in_other_formats(call: Call, kinds: frozenset[str]) -> Iterator[Call]:
     with `_MIXED` one of several floating inputs changes, with `_LISTS` one
     input, in turn. Masks keep their format. The
     original may refuse such a call."""
-    tensors_of_call = list(tensors(call))
-    floating = [
-        number
-        for number, tensor in enumerate(tensors_of_call)
-        if tensor.is_floating_point() and not is_mask(tensor)
-    ]
-    if _MIXED in kinds and len(floating) > 1:
-        for number in floating[:_SINGLE]:
-            yield _with_one_changed(
-                call, number, lambda tensor: tensor.to(torch.bfloat16), "in bfloat16"
-            )
+    if _MIXED in kinds:
+        yield from _mixed_calls(call)
     if _LISTS in kinds:
-        for number, tensor in enumerate(tensors_of_call[:_SINGLE]):
-            if tensor.dim() > 0 and tensor.numel() <= _LONGEST_LIST:
-                yield _with_one_changed(call, number, lambda tensor: tensor.tolist(), "as a list")
+        yield from _calls_with_a_list(call)
     changes: Mapping[str, Callable[[Any], Any]] = {
         _SHORT: _in_int32,
         _LARGE: _far_apart,
@@ -66,6 +55,27 @@ def calls_in_other_formats(call: Call, kinds: frozenset[str]) -> Iterator[Call]:
     for label, change in changes.items():
         if label in kinds and any(change(tensor) is not tensor for tensor in tensors(call)):
             yield map_tensors(call, change, label, _KIND)
+
+
+def _mixed_calls(call: Call) -> Iterator[Call]:
+    """Yield a call with one of its floating inputs in bfloat16, in turn; nothing for fewer than
+    two."""
+    floating = [
+        number
+        for number, tensor in enumerate(tensors(call))
+        if tensor.is_floating_point() and not is_mask(tensor)
+    ]
+    for number in floating[:_SINGLE] if len(floating) > 1 else ():
+        yield _with_one_changed(
+            call, number, lambda tensor: tensor.to(torch.bfloat16), "in bfloat16"
+        )
+
+
+def _calls_with_a_list(call: Call) -> Iterator[Call]:
+    """Yield a call with one of its first inputs as a list of numbers, in turn."""
+    for number, tensor in itertools.islice(enumerate(tensors(call)), _SINGLE):
+        if tensor.dim() > 0 and tensor.numel() <= _LONGEST_LIST and not is_mask(tensor):
+            yield _with_one_changed(call, number, lambda tensor: tensor.tolist(), "as a list")
 
 
 def _with_one_changed(
