@@ -18,6 +18,7 @@ from regraft.verification.containment import Containment
 from regraft.verification.definition_changes import find_changes
 from regraft.verification.equal_programs import equal_definitions
 from regraft.verification.readable_files import readable_paths
+from regraft.verification.reads import Reads
 from regraft.verification.types import LOSSES, Contract, Effort, Terms, Verdict, VerifyError
 
 MEMORY_LIMIT = 8 * 1024**3
@@ -40,6 +41,7 @@ def verify(
     watch: Callable[[str], None] | None = None,
     containment: Containment = Containment(),
     on_start: Callable[[], None] | None = None,
+    on_end: Callable[[Reads], None] | None = None,
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per
     changed definition.
@@ -63,8 +65,8 @@ def verify(
     definitions, each is compared once more, briefly, and is "proved" where nothing differs.
     `watch` is called about twice a second with the definition that is run, or another word for what
     is done. `containment` says what the code that runs may do, and `on_start` is called before any
-    of it runs. Reproducers of differences are written below `.cache/regraft/reproducers` of the
-    current folder.
+    of it runs, `on_end` after its end, with the files that it read. Reproducers of differences are
+    written below `.cache/regraft/reproducers` of the current folder.
 
     Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not
     compile, an interpreter without torch, or a required sandbox that this system has not. A crash,
@@ -117,6 +119,8 @@ def verify(
     if on_start is not None:
         on_start()
     result, excluded = job.run()
+    if on_end is not None:
+        on_end(Reads.of(result))
     return tuple(verdict_on(change, str(original), result, excluded, job) for change in changes)
 
 

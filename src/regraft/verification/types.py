@@ -77,6 +77,12 @@ class Verdict:
         time limit, for example."""
         return "time limit" in self.reason or "did not finish" in self.reason
 
+    @property
+    def lacks_import(self) -> bool:
+        """Return whether the reason says that a version could not be imported, which another
+        environment may mend."""
+        return "does not import: " in self.reason
+
 
 class VerifyError(Exception):
     """A mistake of the caller, with its file, line and column; never a property of the rewrite."""

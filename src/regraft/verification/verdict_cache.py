@@ -1,9 +1,11 @@
 """Store verdicts in files by a hash of all that they depend on: an interrupted run over many files
 goes on at the file where it stopped.
 
-The key covers everything that a verdict depends on: both texts, the driver, the effort, the losses
-that are not allowed, Regraft's own source, the versions of Python, of PyTorch, of the libraries of
-kernels and of the package that the file belongs to, whether Triton interprets, and the containment.
+The key covers what is known before a run: both texts, the driver, the effort, the losses that are
+not allowed, Regraft's own source, the versions of Python, of PyTorch, of the libraries of kernels
+and of the package that the file belongs to, whether Triton interprets, and the containment. What
+the code under test read, modules and data, is known afterwards: verdicts are stored with the state
+of these files, and count while that is the same.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from regraft.source.cache_key import entry_content, own_key, write_entry
 from regraft.source.names import package_of
 from regraft.verification import Verdict, to_json, verify
 from regraft.verification.containment import Containment
+from regraft.verification.reads import Reads, are_as_they_were
 from regraft.verification.types import Terms
 
 _LIBRARIES = (
@@ -48,7 +51,8 @@ def verify_with_cache(
     on_start: Callable[[], None] | None = None,
 ) -> tuple[Verdict, ...]:
     """Return the verdicts of `verify` from the cache in the folder `root` if it has them, else run
-    `verify` and store its verdicts, unless its run was cut short. Without `root` nothing is cached.
+    `verify` and store its verdicts, unless its run was cut short or a version could not be
+    imported, as where a package is not installed yet. Without `root` nothing is cached.
     `watch`, `containment` and `on_start` are those of `verify`. Raises VerifyError as `verify`
     does."""
     cache_path = (
@@ -59,6 +63,7 @@ def verify_with_cache(
     cached = _load(cache_path, str(path)) if cache_path is not None else None
     if cached is not None:
         return cached
+    reads: list[Reads] = []
     verdicts = verify(
         path,
         changed,
@@ -74,9 +79,11 @@ def verify_with_cache(
         watch=watch,
         containment=containment,
         on_start=on_start,
+        on_end=reads.append,
     )
-    if cache_path is not None and not any(verdict.is_cut_short for verdict in verdicts):
-        _store(cache_path, verdicts)
+    is_final = not any(verdict.is_cut_short or verdict.lacks_import for verdict in verdicts)
+    if cache_path is not None and reads and is_final:
+        _store(cache_path, verdicts, reads[0])
     return verdicts
 
 
@@ -133,13 +140,16 @@ for name in sys.argv[1:]:
 
 
 def _load(cache_path: Path, file: str) -> tuple[Verdict, ...] | None:
-    """Return the verdicts of a cache file for `file`; None where it is absent or damaged, or a
-    reproducer is gone."""
+    """Return the verdicts of a cache file for `file`; None where it is absent or damaged, a
+    reproducer is gone, or a file that the run read has changed."""
     try:
         content = entry_content(cache_path.read_bytes())
     except OSError:
         return None
     if content is None:
+        return None
+    entry = json.loads(content)
+    if not are_as_they_were(entry["files"]):
         return None
     verdicts = tuple(
         Verdict(
@@ -150,7 +160,7 @@ def _load(cache_path: Path, file: str) -> tuple[Verdict, ...] | None:
             verdict["reason"],
             verdict["evidence"],
         )
-        for verdict in json.loads(content)["verdicts"]
+        for verdict in entry["verdicts"]
     )
     scripts = (verdict.evidence.get("reproducer") for verdict in verdicts)
     return (
@@ -160,9 +170,10 @@ def _load(cache_path: Path, file: str) -> tuple[Verdict, ...] | None:
     )
 
 
-def _store(cache_path: Path, verdicts: tuple[Verdict, ...]) -> None:
-    """Write verdicts to the cache; does nothing where the directory cannot be written."""
-    content = json.dumps(to_json(verdicts)).encode()
+def _store(cache_path: Path, verdicts: tuple[Verdict, ...], reads: Reads) -> None:
+    """Write verdicts, with the state of the files that their run read, to the cache; does nothing
+    where the directory cannot be written."""
+    content = json.dumps({**to_json(verdicts), "files": reads.states()}).encode()
     try:
         write_entry(cache_path, content)
     except OSError:

@@ -25,10 +25,11 @@ from regraft.verification.child.checks.whole_models import subjects_beyond
 from regraft.verification.child.drivers import user_driver
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.file_import import load_changed, load_original
+from regraft.verification.child.file_import import load_changed, load_original, package_of
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer, stop_tracing_kernels
+from regraft.verification.child.read_files import start_noting_reads
 from regraft.verification.child.request_drivers import (
     drivers_for,
     inferring_drivers,
@@ -64,7 +65,9 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     names = tuple(change.definition for change in changes)
     deadline = time.process_time() + float(request["seconds"])
     clock = time.monotonic() + float(request["clock"])
-    ledger = Ledger(folder, names, deadline, clock, frozenset(request["avoided"]))
+    start_noting_reads()
+    package = package_of(Path(request["original"]))[1].partition(".")[0]
+    ledger = Ledger(folder, names, deadline, clock, frozenset(request["avoided"]), package)
     session = _start_session(request, changes, ledger)
     if session is not None:
         refute_excluded(session, request["excluded"])

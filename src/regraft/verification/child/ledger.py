@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.verification.child.comparison_terms import Largest
+from regraft.verification.child.read_files import files_read, folders_of_packages
 
 
 @dataclass(slots=True)
@@ -94,14 +95,17 @@ class Ledger:
         deadline: float,
         clock: float = math.inf,
         avoided: frozenset[str] = frozenset(),
+        package: str = "",
     ) -> None:
         """Open the journal in `folder` to append to it, and start with an empty record for each
         definition.
 
         deadline: in processor time of this process. clock: the time.monotonic() at which the parent
-        is about to end this process. avoided: steps that ended an earlier process.
+        is about to end this process. avoided: steps that ended an earlier process. package: the
+        top-level package under test.
         """
         self.folder = folder
+        self.package = package
         self.avoided = avoided  # steps that ended an earlier process
         self.records = {name: Record() for name in definitions}
         self.skipped: list[str] = []
@@ -210,6 +214,8 @@ class Ledger:
             "own model pending": self.is_own_model_pending,
             "returned classes": sorted(self.returned_classes),
             "implementations": sorted(self.implementations),
+            "files read": files_read(self.folder, self.package),
+            "folders of packages": folders_of_packages(),
             "records": {name: record.as_json() for name, record in self.records.items()},
         }
         draft = self.folder / "partial.json"
