@@ -137,6 +137,7 @@ def test_a_condition_that_raises_leaves_the_others(
         "in_turn",
         "checkpointed",
         "_alone",
+        "with_a_layer_in_bfloat16",
         "_with_other_fields",
     )
     for name in makers:

@@ -319,6 +319,20 @@ def _print_verdicts(
             click.echo(f"{original}: nothing changed, nothing to verify")
 
 
+def _text_of(changed: Path) -> bytes:
+    """Return the content of a changed version; exit where it cannot be read or does not parse."""
+    from regraft.verification import VerifyError, check_syntax
+
+    try:
+        text = changed.read_bytes()
+        check_syntax(text, changed)
+    except OSError as error:
+        stop(f"{changed}: {error.strerror}")
+    except VerifyError as error:
+        stop(str(error))
+    return text
+
+
 def _changed_bytes(original: Path, changed: Path | None, settings: Settings) -> bytes:
     """Return the changed version: that of the second file, else the original with its fixable
     findings applied."""
@@ -326,10 +340,7 @@ def _changed_bytes(original: Path, changed: Path | None, settings: Settings) -> 
     from regraft.scanning.selection import rules_for
 
     if changed is not None:
-        try:
-            return changed.read_bytes()
-        except OSError as error:
-            stop(f"{changed}: {error.strerror}")
+        return _text_of(changed)
     rules, problems = load_chosen(settings)
     rules = rules_for(original, rules, settings)
     report = check_file(original, rules)

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from regraft.server.prover import Request
 
 _HEARTBEAT_SECONDS = 1.0
 _ERROR_STATUS = 2
+_FOLDER_OF_TEXTS = "regraft-mcp-"
 _TEXTS = Path(".cache", "regraft", "mcp")  # originals that come as text; reproducers name them
 _MOST_ERROR_LINES = 20
 
@@ -87,8 +89,9 @@ class Workspace:
 
     @staticmethod
     def refusal(message: str) -> ToolError:
-        """Return the error for a call that makes no sense."""
-        return ToolError(message)
+        """Return the error for a call that makes no sense, or that a command refuses; texts that
+        came without a path have no folder in it."""
+        return ToolError(re.sub(rf"\S*{_FOLDER_OF_TEXTS}[^/\s]+/", "", message))
 
     def path(self, name: str, *, may_be_new: bool = False) -> str:
         """Return a path as a caller names it; raise ToolError for one that is not allowed, or where
@@ -117,7 +120,7 @@ class Workspace:
     @contextlib.contextmanager
     def texts(self) -> Iterator[Texts]:
         """Give a place for texts of one call."""
-        with tempfile.TemporaryDirectory(prefix="regraft-mcp-") as name:
+        with tempfile.TemporaryDirectory(prefix=_FOLDER_OF_TEXTS) as name:
             yield Texts(Path(name))
 
     def version(self, kind: str, name: str | None, text: str | None, texts: Texts) -> str:

@@ -1,7 +1,7 @@
 """Prove a rewrite by running both versions: `verify` returns one evidence-based verdict per changed
 definition."""
 
-from regraft.verification.parent_process import to_json, verify
+from regraft.verification.parent_process import check_syntax, to_json, verify
 from regraft.verification.types import Status, Verdict, VerifyError
 
-__all__ = ["Status", "Verdict", "VerifyError", "to_json", "verify"]
+__all__ = ["Status", "Verdict", "VerifyError", "check_syntax", "to_json", "verify"]

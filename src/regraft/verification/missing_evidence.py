@@ -258,6 +258,7 @@ def evidence_of(
         "skipped": findings.skip_reasons,
         "contract": contract,
         **({"failure": failure} if failure else {}),
+        **({"driver failure": result["driver failure"]} if result.get("driver failure") else {}),
     }
 
 

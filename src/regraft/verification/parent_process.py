@@ -77,8 +77,8 @@ def verify(
     original_text = _read(original)
     if original_text == changed:
         return ()
-    _check_syntax(original_text, original)
-    _check_syntax(changed, original)
+    check_syntax(original_text, original)
+    check_syntax(changed, original)
     changes = find_changes(original_text, changed)
     if not changes:
         return ()
@@ -148,7 +148,7 @@ def _read(path: Path) -> bytes:
         raise VerifyError(f"cannot read the file: {error.strerror}", file=str(path)) from error
 
 
-def _check_syntax(text: bytes, path: Path) -> None:
+def check_syntax(text: bytes, path: Path) -> None:
     """Raise VerifyError for text that does not parse, also for its encoding, and for text that only
     the compiler refuses (`return` outside of a function, a late `from __future__`).
     """

@@ -120,6 +120,7 @@ class Ledger:
         self.implementations: set[str] = set()
         self.deadline, self.clock = deadline, clock
         self.complete: set[str] = set()
+        self.driver_failure = ""  # why the user's driver compared nothing
         self.own_model = ""  # the user's slow model, on which every change has to be compared
         self.is_own_model_pending = False
         self.returned_classes: frozenset[str] = frozenset()
@@ -210,6 +211,7 @@ class Ledger:
             "constant fields": self.constant_fields,
             "uncontrolled": self.uncontrolled,
             "complete": sorted(self.complete),
+            "driver failure": self.driver_failure,
             "own model": self.own_model,
             "own model pending": self.is_own_model_pending,
             "returned classes": sorted(self.returned_classes),

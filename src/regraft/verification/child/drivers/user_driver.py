@@ -18,6 +18,7 @@ from regraft.verification.child.drivers.driver_protocol import Subject, Task
 from regraft.verification.child.drivers.function_subjects import FunctionModule
 from regraft.verification.child.drivers.module_flags import inverted_flags, with_flags
 from regraft.verification.child.drivers.subject_reach import measure_reach
+from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.session import build_seeded, switch_mode
 
 # seconds of processor time for a call of a model without gradients; a proof runs thousands of calls
@@ -48,9 +49,20 @@ class UserDriver:
         opposite value, where changed lines run only with it.
 
         Where the calls have only one shape, calls with another batch size are derived from the
-        first call.
+        first call. Nothing where the function raises or returns something else, or where the
+        original raises in every call; `ledger.driver_failure` says why.
         """
-        model, calls = self._model_and_calls(task)
+        try:
+            model, calls = self._model_and_calls(task)
+        except Exception as error:  # noqa: BLE001 - the user's code; the error is part of every verdict
+            task.session.ledger.driver_failure = f"{self.spec} raises {shorten_error(error)}"
+            return
+        call_error = _error_of_all(model, calls)
+        if call_error is not None:
+            task.session.ledger.driver_failure = (
+                f"the original raises in every call of {self.spec}: {shorten_error(call_error)}"
+            )
+            return
         if len({str(call_arguments.shapes(call)) for call in calls}) < 2:
             calls += _with_other_batch(model, calls[:1])
         subject = self._subject(calls)
@@ -87,8 +99,13 @@ class UserDriver:
         return replace(self._subject(calls), light=True, slow=True)
 
     def _model_and_calls(self, task: Task) -> tuple[Any, tuple[Call, ...]]:
-        """Return the original's model and its calls, as the function makes them with seed 0."""
+        """Return the original's model and its calls, at least one, as the function makes them with
+        seed 0. Raises TypeError or ValueError where it returns anything else."""
         model, entries = build_seeded(0, self._build, task.session.original)
+        if not isinstance(entries, list | tuple):
+            raise TypeError(f"its calls are {_kind_of(entries)}, not a list of calls")
+        if not entries:
+            raise ValueError("its list of calls is empty")
         return model, tuple(_call(entry, number) for number, entry in enumerate(entries))
 
     def _subject(self, calls: tuple[Call, ...]) -> Subject:
@@ -103,7 +120,10 @@ class UserDriver:
     def _build(self, module: ModuleType) -> tuple[Any, Any]:
         """Return the model that the function builds from a version, and its calls; a function of
         the file is wrapped in a module."""
-        model, entries = self.function(module)
+        result = self.function(module)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise TypeError(f"it returns {_kind_of(result)}, not (model, calls)")
+        model, entries = result
         name = getattr(model, "__name__", "")
         if isinstance(model, FunctionType) and getattr(module, name, None) is model:
             return FunctionModule(module, name), entries
@@ -120,6 +140,24 @@ def _call(entry: Any, number: int) -> Call:
     return call_arguments.snapshot(
         tuple(entry) if isinstance(entry, tuple | list) else (entry,), {}, None, label
     )
+
+
+def _kind_of(value: Any) -> str:
+    """Return in words the class of a value, and of a tuple the number of its elements."""
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _error_of_all(model: Any, calls: tuple[Call, ...]) -> BaseException | None:
+    """Return the error of the last call where a model raises in every call, in evaluation; None
+    where a call runs."""
+    error: BaseException | None = None
+    for call in calls:
+        error = execute(Target(switch_mode(model, False)), call, Plan(gradients=False)).error
+        if error is None:
+            return None
+    return error
 
 
 def _with_other_batch(model: Any, calls: tuple[Call, ...]) -> tuple[Call, ...]:
