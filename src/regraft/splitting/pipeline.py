@@ -167,7 +167,7 @@ def require_one_sample(network: Network, sizes: list[DynamicSize]) -> None:
     call = network.calls[0]
     if not all(has_samples(call[key]) for key in network.tensor_inputs):
         reason = "batches need example calls of one sample: inputs whose first dimension is 1"
-        raise Unsplittable(network.path, 0, reason)
+        raise Unsplittable(*network.place, reason)
 
 
 def load_stored(key: str | None, emitter: Emitter) -> SplitNetwork | None:

@@ -155,13 +155,21 @@ def _type_of_number(number: torch.Tensor) -> torch.dtype:
 def bincount(
     values: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
 ) -> torch.Tensor:
-    """Return torch's `bincount`, by comparisons with every number that may occur; with weights,
-    torch's own."""
+    """Return torch's `bincount`, by adding ones at the places that the numbers are, and raising for
+    a number below zero; with weights, torch's own."""
     if weights is not None:
         return _COUNTED(values, weights, minlength)
-    largest = torch.cat([values, values.new_full((1,), minlength - 1)]).max()
-    numbers = torch.arange(largest + 1)
-    return (values[:, None] == numbers).to(torch.int64).sum(0)
+    numbers = values.to(torch.int64)
+    largest = torch.cat([numbers, numbers.new_full((1,), minlength - 1)]).max()
+    places, ones = numbers.clamp(min=0), torch.ones_like(numbers)
+    counts = torch.zeros_like(torch.arange(largest + 1)).scatter_add(0, places, ones)
+    return counts + _zero_if((numbers >= 0).all())
+
+
+def _zero_if(condition: torch.Tensor) -> torch.Tensor:
+    """Return the whole number 0 where the condition holds; where it does not, ONNX Runtime raises
+    an error for an index that is out of range."""
+    return torch.zeros(1, dtype=torch.int64)[(~condition).to(torch.int64)]
 
 
 def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
