@@ -49,7 +49,7 @@ from regraft.splitting.program.residual import (
     number_sides,
     regions_decided_by_sizes,
 )
-from regraft.splitting.region_partition import partition
+from regraft.splitting.region_partition import convert_sizes, partition
 from regraft.splitting.sampling.branch_exploration import Explorer
 from regraft.splitting.sampling.decision_recorder import Recorder
 from regraft.splitting.sampling.dynamic_sizes import DynamicSize, guard_sizes, read_dynamic
@@ -291,6 +291,7 @@ def partition_into_regions(
     faster.
     """
     steps, regions = partition(specialised.steps, specialised.outside)
+    convert_sizes(steps, specialised.size_names)
     for region in regions:
         region.measured = measured
         region.open = tuple(

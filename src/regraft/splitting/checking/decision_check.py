@@ -115,7 +115,8 @@ class DecisionCheck:
                 self.recorder.place if isinstance(traced, Exception) else None,
             )
         position = first_difference(self.recorder.trace, self.split.host.trace)
-        if position is None:
+        ended_early = isinstance(got, Exception) and position == len(self.split.host.trace)
+        if position is None or ended_early:
             self.compare_results(number, call, got, expected)
         else:
             self.excuse_decision(number, call, position)

@@ -216,7 +216,7 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
                 node,
                 "of the value of `and` or `or`, which may be a tensor, only the truth is known",
             )
-        state.steps.append(HostStep(Return(convert_sizes(state, code))))
+        state.steps.append(HostStep(Return(code)))
         return
     store_name(state, f"{state.frame.prefix}result", value.with_code(code))
 
@@ -225,26 +225,6 @@ def is_truth_only(state: Specialisation, key: str) -> bool:
     """Return whether the name `key` holds the value of `and` or `or`, of which only the truth is
     known."""
     return key in state.names and is_truth_of_operand(state.names[key])
-
-
-def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
-    """Return the expression of a result in which each name of a size that a region computes is
-    wrapped as `int(name)`, also in tuples and in the fields of objects; other expressions stay."""
-    if isinstance(code, ast.Tuple):
-        return ast.Tuple([convert_sizes(state, element) for element in code.elts], ast.Load())
-    if (
-        isinstance(code, ast.Call)
-        and isinstance(code.func, ast.Name)
-        and code.func.id in state.results
-    ):
-        keywords = [
-            ast.keyword(keyword.arg, convert_sizes(state, keyword.value))
-            for keyword in code.keywords
-        ]
-        return ast.Call(code.func, [], keywords)
-    if isinstance(code, ast.Name) and code.id in state.size_names:
-        return ast.Call(name("int"), [code], [])
-    return code
 
 
 def execute_if(state: Specialisation, node: ast.If) -> None:
