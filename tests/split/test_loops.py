@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("without_gradients")
 # the words of the refusals of those that cannot be split yet
 REFUSED = {
     loops.CachedGeneration: "argument 'is_causal' must be bool",
-    loops.TensorBeamSearch: "decides the sizes of several results",
+    loops.TensorBeamSearch: "Expected reduction dim to be specified",
 }
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import ast
+import inspect
+import traceback
+from typing import Any
 
 
 class Unsplittable(Exception):
     """Signals that the network cannot be split, with file, line and reason; nothing was written
-    before."""
+    before. The line is 0, and not in the message, where there is none."""
 
     def __init__(self, path: str, line: int, reason: str) -> None:
-        super().__init__(f"{path}:{line}: {reason}")
+        super().__init__(f"{path}:{line}: {reason}" if line else f"{path}: {reason}")
         self.path, self.line, self.reason = path, line, reason
 
 
@@ -33,9 +35,16 @@ class ReadInside(Unsplittable):
     """Signals that a call reads a value of a tensor, so that it has to be followed."""
 
 
-def refuse(
-    path: str, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
-) -> Unsplittable:
-    """Return an error of the class `kind`, for the caller to raise, with the file, the line of
-    `node` and the reason."""
-    return kind(path, getattr(node, "lineno", 0), reason)
+def line_of_forward(model: Any) -> int:
+    """Return the first line of the forward of a network's class, decorators included, at which the
+    network as a whole is refused."""
+    line: int = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    return line
+
+
+def line_of_failure(problem: Exception, path: str, line: int) -> int:
+    """Return the line of the file `path` where an exception was raised, in itself or in what this
+    line calls; `line` where none of the file was running."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path and frame.lineno]
+    return lines[-1] if lines else line

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import Unsplittable, line_of_failure, line_of_forward
 from regraft.splitting.preconditions import takes_any_keyword, text_of_parameter
 from regraft.splitting.program.argument_templates import (
     Template,
@@ -37,7 +37,7 @@ def unpack_arguments(
     returned. Raises Unsplittable for arguments that hold something else, and for calls of another
     structure than the first.
     """
-    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    line = line_of_forward(model)
     try:
         nested = nested_arguments(calls[0])
         if not nested and not takes_any_keyword(model):
@@ -124,7 +124,7 @@ def check_unchanged(
 ) -> None:
     """Run the network on the calls, and refuse it with Unsplittable where it fails, or changes a
     list or dictionary that it gets, because the caller would see the change."""
-    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    line = line_of_forward(model)
     for number, call in enumerate(calls):
         # snapshots keep their objects alive
         before = {key: snapshot(call[key]) for key in packed.templates}
@@ -133,6 +133,7 @@ def check_unchanged(
                 model(**call)
             except Exception as problem:
                 reason = f"the example call fails: {type(problem).__name__}: {problem}"
+                line = line_of_failure(problem, path, line)
                 raise Unsplittable(path, line, reason) from problem
         changed = [key for key in packed.templates if snapshot(call[key]) != before[key]]
         if changed:

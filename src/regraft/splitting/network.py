@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import Unsplittable, line_of_forward
 from regraft.splitting.nested_arguments import Packed, unpack_arguments
 from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_call, locate_forward
@@ -40,6 +40,11 @@ class Network:
     groups: tuple[Group, ...] = ()
 
     @property
+    def place(self) -> tuple[str, int]:
+        """Return the file and the line of the network's forward."""
+        return self.path, line_of_forward(self.original)
+
+    @property
     def tensor_inputs(self) -> list[str]:
         """Return the names of the parameters that take tensors."""
         return [key for key, value in self.calls[0].items() if isinstance(value, torch.Tensor)]
@@ -54,15 +59,16 @@ def bind_network(model: torch.nn.Module, example_inputs: list[Any]) -> Network:
     calls that do not fit the network, or differ in types, ranks or constants.
     """
     path = locate_forward(model)
-    check_form(path, example_inputs)
+    line = line_of_forward(model)
+    check_form(path, line, example_inputs)
     arguments_of_calls = [bind_arguments(model, path, call) for call in example_inputs]
     if model.training:
-        raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
+        raise Unsplittable(path, line, "the network is in training mode; call eval() first")
     unpacking, calls, packed = unpack_arguments(model, path, arguments_of_calls)
     if len({kind_of_call(call) for call in calls}) > 1:
         raise Unsplittable(
             path,
-            0,
+            line,
             "the example calls differ in types, dimensions or constants, which is not supported",
         )
     return Network(unpacking, path, calls, model, arguments_of_calls, packed, len(calls))

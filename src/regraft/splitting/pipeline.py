@@ -49,7 +49,7 @@ from regraft.splitting.program.residual import (
     number_sides,
     regions_decided_by_sizes,
 )
-from regraft.splitting.region_partition import partition
+from regraft.splitting.region_partition import convert_sizes, partition
 from regraft.splitting.sampling.branch_exploration import Explorer
 from regraft.splitting.sampling.decision_recorder import Recorder
 from regraft.splitting.sampling.dynamic_sizes import DynamicSize, guard_sizes, read_dynamic
@@ -167,7 +167,7 @@ def require_one_sample(network: Network, sizes: list[DynamicSize]) -> None:
     call = network.calls[0]
     if not all(has_samples(call[key]) for key in network.tensor_inputs):
         reason = "batches need example calls of one sample: inputs whose first dimension is 1"
-        raise Unsplittable(network.path, 0, reason)
+        raise Unsplittable(*network.place, reason)
 
 
 def load_stored(key: str | None, emitter: Emitter) -> SplitNetwork | None:
@@ -291,6 +291,7 @@ def partition_into_regions(
     faster.
     """
     steps, regions = partition(specialised.steps, specialised.outside)
+    convert_sizes(steps, specialised.size_names)
     for region in regions:
         region.measured = measured
         region.open = tuple(

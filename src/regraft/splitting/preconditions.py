@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.checking.result_difference import difference
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import Unsplittable, line_of_failure, line_of_forward
 from regraft.splitting.observing.assigned_attributes import Attribute, record_stores
 from regraft.splitting.observing.call_observation import observe_effects
 from regraft.splitting.observing.module_state import State
@@ -64,8 +64,7 @@ def reason_to_refuse(model: torch.nn.Module, forward: Any) -> str:
 def texts_of_parameters(model: torch.nn.Module, path: str) -> list[str]:
     """Return the parameters of a network's forward as texts, such as "x" or "scale=1.0"; raise
     Unsplittable, with the file `path`, for a default that is no supported constant."""
-    forward = inspect.unwrap(type(model).forward)
-    line = forward.__code__.co_firstlineno
+    forward, line = inspect.unwrap(type(model).forward), line_of_forward(model)
     return [
         text_of_parameter(parameter, path, line)
         for parameter in list(inspect.signature(forward).parameters.values())[1:]
@@ -87,12 +86,13 @@ def text_of_parameter(parameter: inspect.Parameter, path: str, line: int) -> str
     return f"{parameter.name}={ast.unparse(code)}"
 
 
-def check_form(path: str, calls: Any) -> None:
-    """Raise Unsplittable unless the example calls are a list of tuples or dicts, and not empty."""
+def check_form(path: str, line: int, calls: Any) -> None:
+    """Raise Unsplittable, at `path` and `line`, unless the example calls are a list of tuples or
+    dicts, and not empty."""
     if not isinstance(calls, list | tuple):
         raise Unsplittable(
             path,
-            0,
+            line,
             f"the example calls are a {type(calls).__name__}, not a list of tuples or dicts",
         )
     for number, call in enumerate(calls):
@@ -101,9 +101,9 @@ def check_form(path: str, calls: Any) -> None:
                 f"example call {number} is a {type(call).__name__}, not a tuple or dict of"
                 " arguments"
             )
-            raise Unsplittable(path, 0, reason)
+            raise Unsplittable(path, line, reason)
     if not calls:
-        raise Unsplittable(path, 0, "splitting needs at least one example call")
+        raise Unsplittable(path, line, "splitting needs at least one example call")
 
 
 def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, An
         bound = signature.bind(model, *(() if isinstance(call, dict) else call), **keywords)
     except TypeError as problem:
         raise Unsplittable(
-            path, 0, f"the example call does not fit forward: {problem}"
+            path, line_of_forward(model), f"the example call does not fit forward: {problem}"
         ) from problem
     if not takes_any_keyword(model):
         bound.apply_defaults()
@@ -128,8 +128,7 @@ def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, An
             arguments.update(arguments.pop(parameter.name, {}))
         elif parameter.kind is parameter.VAR_POSITIONAL and arguments.pop(parameter.name, ()):
             reason = f"the example call gives arguments that forward takes as *{parameter.name}"
-            line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
-            raise Unsplittable(path, line, reason)
+            raise Unsplittable(path, line_of_forward(model), reason)
     return arguments
 
 
@@ -182,7 +181,7 @@ def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) 
         results = [check_runs(model, path, call) for call in calls]
     scratch = list(dict.fromkeys(assigned))
     check_state(model, state, scratch)
-    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    line = line_of_forward(model)
     if difference(results[0], first):
         raise Unsplittable(
             path, line, "the first call gives something else than the same call later"
@@ -201,7 +200,7 @@ def check_only_values_decide(
     network with decisions may give another result by rounding. A changed call that the network does
     not take counts as equal.
     """
-    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    line = line_of_forward(model)
     for change, words in (
         (_in_another_layout, "memory layout"),
         (_with_gradients, "requires_grad"),
@@ -245,7 +244,7 @@ def _with_gradients(tensor: torch.Tensor) -> torch.Tensor:
 def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
     """Run a call and return its result; raise Unsplittable where it fails, draws random numbers or
     changes a parameter, a buffer or a tensor among its arguments."""
-    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    line = line_of_forward(model)
     watched = [
         *model.parameters(),
         *model.buffers(),
@@ -254,9 +253,8 @@ def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
     try:
         observed = observe_effects(lambda: model(**call), watched)
     except Exception as problem:
-        raise Unsplittable(
-            path, line, f"the example call fails: {type(problem).__name__}: {problem}"
-        ) from problem
+        reason = f"the example call fails: {type(problem).__name__}: {problem}"
+        raise Unsplittable(path, line_of_failure(problem, path, line), reason) from problem
     if observed.random:
         raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
     if observed.changed:

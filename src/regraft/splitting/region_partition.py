@@ -14,9 +14,13 @@ from regraft.splitting.program.residual import (
     RegionStep,
     Step,
     TensorStep,
+    all_steps,
+    blocks,
     leaves_block,
 )
+from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import (
+    Assign,
     Break,
     Computation,
     Continue,
@@ -44,6 +48,34 @@ def partition(steps: list[Step], outside: frozenset[str]) -> tuple[list[Step], l
     for number, region in enumerate(partitioner.regions):
         region.number = number
     return partitioner.renumber_calls(steps), partitioner.regions
+
+
+def convert_sizes(steps: list[Step], sizes: frozenset[str]) -> None:
+    """Insert, in place and at any depth, a step `n = int(n)` of the host after each region that
+    computes a size `n` which the host reads, too: regions give arrays, and what the host computes
+    with a size is a number of Python.
+
+    sizes: the names of sizes that regions compute.
+    """
+    read = sizes & {key for step in all_steps(steps) for key in read_by_host(step)}
+    for block in blocks(steps):
+        for place in range(len(block) - 1, -1, -1):
+            step = block[place]
+            outputs = step.outputs if isinstance(step, RegionStep) else ()
+            block[place + 1 : place + 1] = [
+                HostStep(Assign(key, ast.Call(name("int"), [name(key)], [])))
+                for key in outputs
+                if key in read
+            ]
+
+
+def read_by_host(step: Step) -> set[str]:
+    """Return the names that the host itself reads in a step, apart from the steps in its bodies."""
+    if isinstance(step, HostStep):
+        return read_names(step.statement)
+    if isinstance(step, Branch):
+        return {key for test, _ in step.arms if test is not None for key in read_names(test)}
+    return read_names(step.header[1]) if isinstance(step, Loop) and step.header else set()
 
 
 def gather(steps: list[Step]) -> list[Step]:

@@ -95,17 +95,14 @@ class DecisionCheck:
         """
         try:
             traced = self.original.trace(call)
+            expected = self.original.run(call)
         except TooLong as problem:
             if self.is_example(number):
                 raise self.original.refuse(str(problem)) from problem
             return  # the original might not end on this input
-        expected = self.original.run(call)
         got = attempt(lambda: self.split(**call))
-        all_raise = all(isinstance(outcome, Exception) for outcome in (traced, expected, got))
-        if all_raise and not self.is_example(number):
-            return  # the network does not take such an input
-        if is_beyond_limits(traced) and is_beyond_limits(got) and not self.is_example(number):
-            return  # no answer is no wrong answer
+        if not self.is_example(number) and is_no_answer(traced, expected, got):
+            return
         mismatch = difference(traced, expected)
         if number >= self.first_extreme:
             # else the network was not made for such an input
@@ -114,10 +111,12 @@ class DecisionCheck:
             return
         if mismatch:
             raise self.original.refuse(
-                f"the specialised program differs from the original: {mismatch}"
+                f"the specialised program differs from the original: {mismatch}",
+                self.recorder.place if isinstance(traced, Exception) else None,
             )
         position = first_difference(self.recorder.trace, self.split.host.trace)
-        if position is None:
+        ended_early = isinstance(got, Exception) and position == len(self.split.host.trace)
+        if position is None or ended_early:
             self.compare_results(number, call, got, expected)
         else:
             self.excuse_decision(number, call, position)
@@ -169,6 +168,13 @@ class DecisionCheck:
                 f"the split network decides differently from the original here{advice}",
             )
         self.result.at_threshold.append(f"input {number}: {side.path}:{side.line}")
+
+
+def is_no_answer(traced: Any, expected: Any, got: Any) -> bool:
+    """Return whether a made-up input shows nothing: the residual program, the original and the
+    split network raise for it, or the first and the last say that it is beyond their limits."""
+    all_raise = all(isinstance(outcome, Exception) for outcome in (traced, expected, got))
+    return all_raise or (is_beyond_limits(traced) and is_beyond_limits(got))
 
 
 def unseen_side_errors(sides: list[Side], taken: set[int]) -> list[Unsplittable]:

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import Unsplittable, line_of_forward
 from regraft.splitting.program.residual import BEYOND_LIMITS, Step
+from regraft.splitting.sampling.bounded_results import bounded_results
 from regraft.splitting.sampling.decision_recorder import Recorder, TooLong
 
 MAX_ROUNDED = 10  # inputs whose results may differ by as much as rounding changes the original's
@@ -57,27 +58,30 @@ class Original:
     steps: list[Step]
 
     def run(self, call: dict[str, Any]) -> Any:
-        """Return the original's result, or the exception that it raises."""
-        with torch.no_grad():
+        """Return the original's result, or the exception that it raises; raise TooLong where values
+        ask for a result that is too large."""
+        with torch.no_grad(), bounded_results():
             return attempt(lambda: self.model(**call))
 
     def trace(self, call: dict[str, Any]) -> Any:
         """Run the residual program, whose decisions are then in `recorder`; return its result, or
         the exception that it raises.
 
-        Raises TooLong where a loop does not end.
+        Raises TooLong where a loop does not end, or values ask for a result that is too large.
         """
-        return attempt(lambda: self.recorder.record(self.steps, call))
+        with bounded_results():
+            return attempt(lambda: self.recorder.record(self.steps, call))
 
     def look_for_thresholds(self, call: dict[str, Any]) -> None:
         """Run the residual program once more; the recorder notes decisions at their thresholds.
         Exceptions are ignored, but for TooLong and Unsplittable."""
         attempt(lambda: self.recorder.record(self.steps, call, near=True))
 
-    def refuse(self, reason: str) -> Unsplittable:
-        """Return the error, for the caller to raise, that refuses the network as such, at line 0 of
-        its file."""
-        return Unsplittable(self.recorder.path, 0, reason)
+    def refuse(self, reason: str, place: tuple[str, int] | None = None) -> Unsplittable:
+        """Return the error, for the caller to raise, that refuses the network, at a place in its
+        source, by default at its forward."""
+        path, line = place or (self.recorder.path, line_of_forward(self.model))
+        return Unsplittable(path, line, reason)
 
 
 def attempt(call: Callable[[], Any]) -> Any:

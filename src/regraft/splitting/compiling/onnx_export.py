@@ -80,6 +80,9 @@ def verify(
     except Exception as problem:
         raise Uncompilable(f"ONNX Runtime cannot run it: {first_line(problem)}") from problem
     read_inputs = {argument.name for argument in session.get_inputs()}
+    unread = sorted(region.numbers - read_inputs)
+    if unread:
+        raise Uncompilable(f"the exporter to ONNX takes the number {unread[0]} for a constant")
 
     def run(sample: Sample) -> list[Any]:
         """Return the outputs of ONNX Runtime for a sample, as arrays."""

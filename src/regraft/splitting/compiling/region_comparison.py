@@ -29,6 +29,7 @@ from regraft.splitting.compiling.size_limits import (
 )
 from regraft.splitting.observing.call_observation import observe
 from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.bounded_results import bounded_results
 from regraft.splitting.sampling.branch_exploration import RegionModule
 from regraft.splitting.sampling.decision_recorder import to_numpy, to_torch
 
@@ -150,7 +151,7 @@ def compare_changed(
     two results differ; "" where they do not.
     """
     try:
-        with torch.no_grad():
+        with torch.no_grad(), bounded_results():
             expected = as_tensors(module(*sample))
     except Exception:  # noqa: BLE001  (whatever torch raises for values that the region does not take)
         return False

@@ -132,6 +132,7 @@ def symbolic_guards(
         _sizes_as_whole_numbers(),
         without_fast_path(),
         _DecidedSqueezes(),
+        _SizesAsNumbers(),
         decisions.of_code(),
         mode,
     ):
@@ -321,3 +322,29 @@ class _DecidedSqueezes(TorchFunctionMode):  # type: ignore[misc]
         if func in _SQUEEZES and not has_dim and free_unbacked_symbols(args[0].shape):
             raise TypeError("a size that values decide is squeezed")
         return func(*args, **(kwargs or {}))
+
+
+class _SizesAsNumbers(TorchFunctionMode):  # type: ignore[misc]
+    """Runs functions of PyTorch that fill or compute with a number as well where that is a symbolic
+    size, which they would ask for its value: the sizes of their results do not depend on it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Return the function's result, or one of its sizes and type in the place of it."""
+        keywords = dict(kwargs or {})
+        if func not in _FILLING or not any(map(_is_size, (*args, *keywords.values()))):
+            return func(*args, **keywords)
+        if func is torch.linspace:
+            steps = args[2] if len(args) > 2 else keywords["steps"]
+            return torch.empty(steps, dtype=keywords.get("dtype"))
+        plain_options = {key: value for key, value in keywords.items() if not _is_size(value)}
+        return func(*(0.0 if _is_size(value) else value for value in args), **plain_options)
+
+
+_FILLING = frozenset(
+    {torch.nan_to_num, torch.Tensor.nan_to_num, torch.nn.functional.pad, torch.linspace}
+)
+
+
+def _is_size(value: Any) -> bool:
+    """Return whether an argument is a symbolic size."""
+    return _TYPE(value) is torch.SymInt

@@ -11,6 +11,8 @@ writes an operation that computes something else.
   their order (https://onnx.ai/onnx/operators/onnx__TopK.html).
 * torch raises whole numbers to a power, and fills tensors with them, exactly; ONNX Runtime's power
   is that of floating-point numbers, and the exporter fills by way of such.
+* the exporter takes the number with which `pad` and `nan_to_num` fill for a constant, and divides
+  by zero for `linspace` of one step.
 * the exporter has no `bincount` and no `histc`, by which mixtures of experts count their tokens.
 """
 
@@ -32,6 +34,7 @@ _POWER = torch.pow
 _FULL, _NEW_FULL, _FULL_LIKE = torch.full, torch.Tensor.new_full, torch.full_like
 _POWER_BITS = 63  # of an exponent that is a tensor
 _COUNTED, _BINNED = torch.bincount, torch.histc
+_PADDED, _CLEANED, _SPACED = torch.nn.functional.pad, torch.nan_to_num, torch.linspace
 _CLAMPING = ("clamp", "clamp_min", "clamp_max", "clip")
 _ACCUMULATING = ("sum", "prod", "cumsum", "cumprod")
 _HALF = 2**32  # the factor of the upper half of a number of 64 bits
@@ -140,7 +143,18 @@ def full_like(
 def _filled(size: Any, number: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a new tensor of a size that is full of the number in a tensor without dimensions."""
     sizes = tuple(size) if isinstance(size, tuple | list) else (size,)
-    return number.to(dtype).expand(*sizes).clone()
+    return _as_filling(number, dtype).expand(*sizes).clone()
+
+
+def _as_filling(number: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the number in a tensor without dimensions in the type of what it fills; an error where
+    whole numbers of that type do not hold it, as torch raises."""
+    converted = number.to(dtype)
+    is_narrow = number.is_floating_point() or dtype in _NARROW
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool or not is_narrow:
+        return converted
+    limits = torch.iinfo(dtype)
+    return converted + _zero_if((number >= limits.min) & (number <= limits.max)).to(dtype)
 
 
 def _type_of_number(number: torch.Tensor) -> torch.dtype:
@@ -152,16 +166,70 @@ def _type_of_number(number: torch.Tensor) -> torch.dtype:
     return number.dtype if number.dtype == torch.bool else torch.int64
 
 
+def pad(tensor: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None) -> torch.Tensor:
+    """Return torch's `F.pad`; with a tensor for the number, that tensor where nothing else is."""
+    if mode != "constant" or not isinstance(value, torch.Tensor):
+        return _PADDED(tensor, pad, mode, value)
+    is_inside = _PADDED(torch.ones_like(tensor, dtype=torch.float32), pad) > 0
+    return torch.where(is_inside, _PADDED(tensor, pad), _as_filling(value, tensor.dtype))
+
+
+def nan_to_num(
+    tensor: torch.Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None, **options: Any
+) -> torch.Tensor:
+    """Return torch's `nan_to_num`; with a tensor for one of the numbers, by comparisons."""
+    numbers = nan, posinf, neginf
+    if options or not any(isinstance(number, torch.Tensor) for number in numbers):
+        return _CLEANED(tensor, nan, posinf, neginf, **options)
+    if not tensor.is_floating_point():
+        return tensor.clone()
+    limits = torch.finfo(tensor.dtype)
+    result = tensor
+    for place, number, usual in (
+        (torch.isnan(tensor), nan, 0.0),
+        (tensor == float("inf"), posinf, limits.max),
+        (tensor == float("-inf"), neginf, limits.min),
+    ):
+        filling = torch.as_tensor(usual if number is None else number).to(tensor.dtype)
+        result = torch.where(place, filling, result)
+    return result
+
+
+def linspace(
+    start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **options: Any
+) -> torch.Tensor:
+    """Return torch's `linspace`, with a tensor for the number of steps as torch computes it: from
+    both ends; an error for less than none."""
+    kind = dtype or torch.get_default_dtype()
+    if not isinstance(steps, torch.Tensor) or not kind.is_floating_point:
+        return _SPACED(start, end, steps, dtype=dtype, **options)
+    first, last = (torch.as_tensor(bound).to(kind) for bound in (start, end))
+    places = torch.arange(steps)
+    step = (last - first) / (steps - 1).clamp(min=1).to(kind)
+    from_end = last - step * (steps - 1 - places).to(kind)
+    is_early = (places < floor_divide(steps, 2)) | (places == 0)
+    result = torch.where(is_early, first + step * places.to(kind), from_end)
+    return result + _zero_if(steps >= 0).to(kind)
+
+
 def bincount(
     values: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
 ) -> torch.Tensor:
-    """Return torch's `bincount`, by comparisons with every number that may occur; with weights,
-    torch's own."""
+    """Return torch's `bincount`, by adding ones at the places that the numbers are, and raising for
+    a number below zero; with weights, torch's own."""
     if weights is not None:
         return _COUNTED(values, weights, minlength)
-    largest = torch.cat([values, values.new_full((1,), minlength - 1)]).max()
-    numbers = torch.arange(largest + 1)
-    return (values[:, None] == numbers).to(torch.int64).sum(0)
+    numbers = values.to(torch.int64)
+    largest = torch.cat([numbers, numbers.new_full((1,), minlength - 1)]).max()
+    places, ones = numbers.clamp(min=0), torch.ones_like(numbers)
+    counts = torch.zeros_like(torch.arange(largest + 1)).scatter_add(0, places, ones)
+    return counts + _zero_if((numbers >= 0).all())
+
+
+def _zero_if(condition: torch.Tensor) -> torch.Tensor:
+    """Return the whole number 0 where the condition holds; where it does not, ONNX Runtime raises
+    an error for an index that is out of range."""
+    return torch.zeros(1, dtype=torch.int64)[(~condition).to(torch.int64)]
 
 
 def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
@@ -259,7 +327,10 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     for name in ("pow", "__pow__"):
         yield torch.Tensor, name, power
     yield torch.Tensor, "__rpow__", lambda exponent, base: power(base, exponent)
+    yield torch.nn.functional, "pad", pad
+    yield torch, "linspace", linspace
     for owner in (torch, torch.Tensor):
+        yield owner, "nan_to_num", nan_to_num
         yield owner, "bincount", bincount
         yield owner, "histc", histc
         yield owner, "sort", _sorting(owner.sort)

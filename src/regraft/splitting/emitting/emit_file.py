@@ -64,8 +64,8 @@ def emit(compiled: CompiledNetwork, report: Report, guard: StateGuard) -> FileAr
     try:
         file = SingleFile(path, report, settings=compiled.settings)
     except ValueError as problem:
-        source_path = compiled.program.network.path
-        raise Unsplittable(source_path, 0, f"as a single file: {problem}") from problem
+        place = compiled.program.network.place
+        raise Unsplittable(*place, f"as a single file: {problem}") from problem
     return FileArtefact(compiled, model, file, report)
 
 

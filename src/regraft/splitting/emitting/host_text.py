@@ -42,9 +42,14 @@ class Host:
         """Return the function that runs a sub-network, and the names and positions of its inputs."""
         inputs = [(f"i{{position}}", position) for position in entry["used"]]
         compiled = {compiled}
+        described = [(key, entry["inputs"][position]) for key, position in inputs]
+        numbers = [(key, value["name"]) for key, value in described if value["type"] == "int64" and not value["shape"]]
 
         def run(outputs, values):
             """Return the outputs; raise the error of `describe_failure` for what the runtime raises."""
+            for key, name in numbers:
+                if values[key].dtype.kind in "Ou":  # what NumPy makes of larger numbers
+                    raise OverflowError(f"{{entry['place']}}: {{name}} is {{values[key]}}, and a sub-network takes whole numbers of 64 bits")
             try:
                 return compiled(outputs, values)
             except OverflowError:  # a whole number that the runtime does not take

@@ -84,6 +84,25 @@ def open_differing_sizes(value: Value, other: Value) -> TensorValue | None:
     )
 
 
+def open_sizes_of_all(value: TensorValue, other_example: Any) -> TensorValue | None:
+    """Return a copy of `value`, a tensor or a tuple of tensors, with each dimension open in which
+    `other_example`, of the same structure, has another size; None where they differ in more."""
+    if not isinstance(value.example, tuple):
+        return open_differing_sizes(value, replace(value, example=other_example, twin=NO_TWIN))
+    if type(other_example) is not type(value.example) or len(other_example) != len(value.example):
+        return None
+    twins = []
+    for example, twin, other in zip(
+        value.example, value.second_example, other_example, strict=True
+    ):
+        part = open_sizes_of_all(replace(value, example=example, twin=twin), other)
+        if part is None:
+            return None
+        twins.append(part.second_example)
+    kind = type(value.example)
+    return replace(value, twin=kind(*twins) if hasattr(kind, "_fields") else kind(twins))
+
+
 def open_list_sizes(values: list[Value]) -> bool:
     """Open each size in which elements of these lists of the host differ, in place: the elements in
     the second world get larger; return whether all elements then have one type, and some had

@@ -91,7 +91,10 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
 
 
 def as_tensor(value: Any) -> torch.Tensor:
-    """Return an array or a number as a tensor."""
+    """Return an array or a number as a tensor; raise OverflowError for a whole number that does not
+    fit into 64 bits."""
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise OverflowError(f"{value} goes into tensors here, which take whole numbers of 64 bits")
     return torch.from_numpy(
         numpy.ascontiguousarray(value) if numpy.ndim(value) else numpy.asarray(value)
     )
@@ -133,6 +136,7 @@ class Explorer:
         self, path: str, regions: list[Region], modules: list[RegionModule], classes: Classes
     ) -> None:
         self.path, self.regions, self.modules = path, regions, modules
+        self.place = (path, 0)  # file and line of the step that runs
         # of the host's statements
         self.scope = {
             "math": math,
@@ -155,10 +159,13 @@ class Explorer:
         """Run one step and return how it left its block: "break", "continue" or "return"; "" where
         it did not. following: the steps after it."""
         if isinstance(step, RegionStep):
+            self.place = self.regions[step.number].place
             self.run_region(step, names)
         elif isinstance(step, HostStep):
+            self.place = step.place if step.place[1] else self.place
             return self.run_host_statement(step.statement, names)
         elif isinstance(step, Branch):
+            self.place = (step.path, step.line) if step.line else self.place
             return self.run_branch(step, names, following)
         elif isinstance(step, Loop):
             return self.run_loop(step, names)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import Unsplittable, line_of_forward
 from regraft.splitting.program.residual import Branch, HostStep, Step
 from regraft.splitting.program.statements import raise_message
 
@@ -151,7 +151,7 @@ def make_examples(
             )
             raise Unsplittable(
                 path,
-                0,
+                line_of_forward(model),
                 f"the network fails where {texts}: {reason}; narrow the range of `dynamic`, and"
                 " give sizes that have to agree one range and one size in the example call",
             )

@@ -9,6 +9,7 @@ import torch
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region, Step
+from regraft.splitting.sampling.bounded_results import bounded_results
 from regraft.splitting.sampling.branch_exploration import Explorer, RegionModule, common_sizes
 from regraft.splitting.sampling.decision_recorder import to_numpy
 from regraft.splitting.sampling.varied_calls import CHECKED, vary_calls
@@ -35,10 +36,11 @@ def collect_samples(
         if number >= enough and not any(map(lacks_samples, explorer.regions)):
             break
         names = {key: to_numpy(value) for key, value in call.items()}
-        if number < len(calls):
-            run_example_call(explorer, steps, names, number)
-        else:
-            explorer.run_for_samples(steps, names)
+        with bounded_results():
+            if number < len(calls):
+                run_example_call(explorer, steps, names, number)
+            else:
+                explorer.run_for_samples(steps, names)
     for region, module in zip(explorer.regions, explorer.modules, strict=True):
         if region.samples and lacks_samples(region):
             samples = make_samples(region, module)
@@ -105,7 +107,7 @@ def run_example_call(
             f"the specialised program fails on example call {number}: {type(problem).__name__}:"
             f" {problem}"
         )
-        raise Unsplittable(explorer.path, 0, reason) from problem
+        raise Unsplittable(*explorer.place, reason) from problem
 
 
 def lacks_samples(region: Region) -> bool:

@@ -46,12 +46,14 @@ class Choice(Exception):
     """Signals that a value of the host chooses a module: the statement is specialised once for each
     module.
 
-    index: the expression of the index in the source. keys: the indices that it may have.
+    index: the expression of the index in the source. keys: the indices that it may have. count: how
+    many positions there are where an index below zero counts from the end, and is none of `keys`;
+    else 0. error: the name of the exception that the container raises for another index.
     """
 
-    def __init__(self, index: ast.expr, keys: list[Any]) -> None:
+    def __init__(self, index: ast.expr, keys: list[Any], count: int, error: str) -> None:
         super().__init__()
-        self.index, self.keys = index, keys
+        self.index, self.keys, self.count, self.error = index, keys, count, error
 
 
 def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
@@ -123,7 +125,14 @@ def index_modules(state: Specialisation, node: ast.Subscript, base: Value, index
     """Return the module at an index of a list or dictionary of modules; raise Choice, with the
     indices that are possible, where the index is known only at run time."""
     if not isinstance(index, StaticValue):
-        raise Choice(node.slice, list_possible_keys(base.example, index))
+        has_keys = isinstance(base.example, torch.nn.ModuleDict)
+        is_known = possible_constants(index) is not None
+        raise Choice(
+            node.slice,
+            list_possible_keys(base.example, index),
+            0 if has_keys or is_known else len(base.example),
+            "KeyError" if has_keys else "IndexError",
+        )
     return state.static(run_code(state, node, write_subscript(base, index)).example)
 
 
@@ -259,7 +268,7 @@ def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
 
 def list_possible_keys(modules: Any, index: Value) -> list[Any]:
     """Return the keys or positions in a container of modules that an index may be: those among its
-    constants, or all where its constants are not known."""
+    constants, or all, from the start, where its constants are not known."""
     has_keys, constants = isinstance(modules, torch.nn.ModuleDict), possible_constants(index)
     keys = list(modules) if has_keys else list(range(len(modules)))
     if constants is None:

@@ -1,4 +1,5 @@
-"""Splits of tensors into parts whose sizes, or ends, the host holds in a list."""
+"""Splits of tensors into parts whose sizes, or ends, the host holds in a list, or into rows over
+which a loop runs."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from itertools import pairwise
 import torch
 
 from regraft.splitting.program.residual import Branch, HostStep, Step
+from regraft.splitting.program.residual_expressions import method_call
 from regraft.splitting.program.statements import raise_message
+from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.value_tests import are_static
 from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.code_running import run_code, run_operation
@@ -27,6 +30,40 @@ NUMBERS = (
     "indices_or_sections",
     "indices",
 )
+
+
+def take_parts(
+    state: Specialisation,
+    node: ast.Call,
+    function_name: str,
+    args: list[Value],
+    keywords: dict[str, Value],
+) -> Value | None:
+    """Return the parts of a tensor that `split_by_list` or `move_rows_first` gives; None where
+    neither gives any. args: the tensor, and what follows."""
+    parts = split_by_list(state, node, function_name, args, keywords)
+    return move_rows_first(state, node, function_name, args, keywords) if parts is None else parts
+
+
+def move_rows_first(
+    state: Specialisation,
+    node: ast.Call,
+    function_name: str,
+    args: list[Value],
+    keywords: dict[str, Value],
+) -> Value | None:
+    """Return, for `unbind` along a dimension of open size over which a loop runs at once, the
+    tensor with this dimension first: its rows are the parts. None for any other call."""
+    tensor = keywords.get("input", args[0] if args else None)
+    dim = keywords.get("dim", args[1] if len(args) > 1 else state.static(0))
+    is_loop = function_name == "unbind" and getattr(node, "at_once", "") == "loop"
+    if not is_loop or not isinstance(tensor, TensorValue) or not isinstance(dim, StaticValue):
+        return None
+    rank = tensor.example.ndim
+    if dim.example not in range(-rank, rank) or dim.example % rank not in open_dimensions(tensor):
+        return None
+    code = method_call(tensor.code, "movedim", dim.code, ast.Constant(0))
+    return state.bind_if_tensor(run_operation(state, node, code, [tensor]))
 
 
 def split_by_list(

@@ -41,7 +41,7 @@ from regraft.splitting.specialising.host_lists import (
     note_ragged,
 )
 from regraft.splitting.specialising.host_sets import call_set_method
-from regraft.splitting.specialising.list_splits import split_by_list
+from regraft.splitting.specialising.list_splits import take_parts
 from regraft.splitting.specialising.sorting import sort_list
 from regraft.splitting.specialising.stand_ins import read_sequence
 from regraft.splitting.specialising.state import Specialisation
@@ -193,7 +193,7 @@ def call_tensor_method(state: Specialisation, call: MethodCall) -> Value:
     node, base, method_name = call.node, call.base, call.method_name
     if method_name in READING_METHODS:
         return read_values(state, call)
-    parts = split_by_list(state, node, method_name, [base, *call.args], call.keywords)
+    parts = take_parts(state, node, method_name, [base, *call.args], call.keywords)
     if parts is not None:
         return parts
     if method_name == "new":

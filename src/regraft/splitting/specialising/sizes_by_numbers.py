@@ -6,7 +6,6 @@ import ast
 import copy
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,8 +13,8 @@ import torch
 from regraft.splitting.program.residual_expressions import is_read_number
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.type_patterns import (
-    open_differing_sizes,
     open_dimensions,
+    open_sizes_of_all,
     type_pattern,
 )
 from regraft.splitting.program.values import NO_TWIN, HostValue, TensorValue, Value
@@ -31,7 +30,7 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
     as `x[:n]` with `n = int(t)`.
 
     The code runs once more for each of `write_variants`: sizes that then differ are opened; an
-    empty list has none. Raises Unsplittable where a number decides the sizes of several results.
+    empty list has none. Raises Unsplittable where a number decides how many results there are.
     """
     numbers = {key for key in read_names(value.code) if is_decisive(state, key)}
     for code, changed_numbers in write_variants(state, value.code, numbers):
@@ -43,10 +42,10 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
             type_pattern(value.example, value.example) == type_pattern(other_example, other_example)
         ):
             continue
-        widened = open_differing_sizes(value, replace(value, example=other_example, twin=NO_TWIN))
+        widened = open_sizes_of_all(value, other_example)
         if widened is None:
             raise state.refuse(
-                node, "a number that is read from a tensor decides the sizes of several results"
+                node, "a number that is read from a tensor decides how many results there are"
             )
         value = widened
         if not state.derived_from_sizes.issuperset(numbers):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from regraft.splitting.errors import Unsplittable, refuse
+from regraft.splitting.errors import Unsplittable
 from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves_block
@@ -257,8 +257,10 @@ class Specialisation:
         self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
     ) -> Unsplittable:
         """Return the error of the class `kind`, for the caller to raise, with the reason why the
-        network cannot be split and the place of `node`."""
-        return refuse(self.frame.path.removesuffix(WRAPPER_SUFFIX), node, reason, kind)
+        network cannot be split and the place of `node`, or of its statement where `node` is made
+        here."""
+        line = getattr(node, "lineno", 0) or self.frame.line
+        return kind(self.frame.path.removesuffix(WRAPPER_SUFFIX), line, reason)
 
     def require_single_type(self, node: ast.AST, label: str, value: Value) -> Value:
         """Return the value; raise Unsplittable, which calls it `label`, if it is a LostValue, as

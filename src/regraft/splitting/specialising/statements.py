@@ -23,7 +23,7 @@ from regraft.splitting.program.statements import (
     read_names,
 )
 from regraft.splitting.program.value_tests import is_truth_of_operand
-from regraft.splitting.program.values import HostValue, StaticValue, TensorValue
+from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, convert_to_host
 from regraft.splitting.specialising.assignment_statements import (
     execute_annotated_assign,
     execute_assign,
@@ -31,7 +31,7 @@ from regraft.splitting.specialising.assignment_statements import (
 )
 from regraft.splitting.specialising.branches import LABELS, decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.calls import make_local_function
-from regraft.splitting.specialising.code_running import read_number
+from regraft.splitting.specialising.code_running import read_number, run_code
 from regraft.splitting.specialising.deletions import execute_delete
 from regraft.splitting.specialising.either_values import get_constant, write_constant_test
 from regraft.splitting.specialising.host_displays import write_display
@@ -82,21 +82,19 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
 def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> None:
     """Specialise a statement once for each module that an index may choose, each as an arm of a
     branch on the index, which is appended; join the arms' names in `state.names`. At run time the
-    host raises LookupError for another index."""
+    host raises what the container raises for another index, with the place."""
     index_value = state.evaluate(choice.index)
     index_value = (
         read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value
     )
-    index = (
-        index_value.code
-        if isinstance(index_value.code, ast.Name)
-        else state.bind_in_host(index_value).code
-    )
+    if not isinstance(index_value.code, ast.Name):
+        index_value = state.bind_in_host(index_value)
+    place = count_from_start(state, index_value.code, choice.count)
     arms: list[tuple[ast.expr | None, list[Step]]] = []
     ends = []
     for key in choice.keys:
         state.chosen_indices[id(choice.index)] = state.static(key)
-        test = ast.Compare(index, [ast.Eq()], [ast.Constant(key)])
+        test = ast.Compare(place, [ast.Eq()], [ast.Constant(key)])
         steps, after = specialise_apart(
             state, lambda: state.execute_block([node]), state.names, test
         )
@@ -106,8 +104,20 @@ def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> 
     merge_paths(state, ends)
     text = ast.unparse(choice.index)
     labels = [*(f"{text} is {key!r}" for key in choice.keys), "no module has this index"]
-    arms.append((None, [HostStep(raise_error("LookupError", index))]))
+    reason = ast.Constant(f"{state.frame.path}:{node.lineno}: no module has the index ")
+    message = ast.JoinedStr([reason, ast.FormattedValue(index_value.code, conversion=-1)])
+    arms.append((None, [HostStep(raise_error(choice.error, message))]))
     state.steps.append(Branch(arms, node.lineno, state.frame.path, labels))
+
+
+def count_from_start(state: Specialisation, index: ast.expr, count: int) -> ast.expr:
+    """Return the name of the position that an index of `count` modules means, which the host
+    computes: an index below zero counts from the end. For a count of 0 return the index."""
+    if count == 0:
+        return index
+    is_below = ast.Compare(index, [ast.Lt()], [ast.Constant(0)])
+    code = ast.BinOp(index, ast.Add(), ast.BinOp(is_below, ast.Mult(), ast.Constant(count)))
+    return state.bind_in_host(convert_to_host(run_code(state, index, code))).code
 
 
 def execute_pass(state: Specialisation, node: ast.Pass) -> None:
@@ -206,7 +216,7 @@ def execute_return(state: Specialisation, node: ast.Return) -> None:
                 node,
                 "of the value of `and` or `or`, which may be a tensor, only the truth is known",
             )
-        state.steps.append(HostStep(Return(convert_sizes(state, code))))
+        state.steps.append(HostStep(Return(code)))
         return
     store_name(state, f"{state.frame.prefix}result", value.with_code(code))
 
@@ -215,26 +225,6 @@ def is_truth_only(state: Specialisation, key: str) -> bool:
     """Return whether the name `key` holds the value of `and` or `or`, of which only the truth is
     known."""
     return key in state.names and is_truth_of_operand(state.names[key])
-
-
-def convert_sizes(state: Specialisation, code: ast.expr) -> ast.expr:
-    """Return the expression of a result in which each name of a size that a region computes is
-    wrapped as `int(name)`, also in tuples and in the fields of objects; other expressions stay."""
-    if isinstance(code, ast.Tuple):
-        return ast.Tuple([convert_sizes(state, element) for element in code.elts], ast.Load())
-    if (
-        isinstance(code, ast.Call)
-        and isinstance(code.func, ast.Name)
-        and code.func.id in state.results
-    ):
-        keywords = [
-            ast.keyword(keyword.arg, convert_sizes(state, keyword.value))
-            for keyword in code.keywords
-        ]
-        return ast.Call(code.func, [], keywords)
-    if isinstance(code, ast.Name) and code.id in state.size_names:
-        return ast.Call(name("int"), [code], [])
-    return code
 
 
 def execute_if(state: Specialisation, node: ast.If) -> None:

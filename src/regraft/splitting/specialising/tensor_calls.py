@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -125,13 +126,21 @@ def convert_to_tensor(
 def refuse_empty_list(state: Specialisation, node: ast.AST, numbers: Value) -> None:
     """Append a step by which the host raises RuntimeError for an empty list of whole numbers or
     truth values, of which torch would make floats."""
-    line = getattr(node, "lineno", 0)
     reason = (
-        f"{state.frame.path}:{line}: torch.tensor of an empty list gives floats here, which no"
-        " example showed; write its dtype"
+        "torch.tensor of an empty list gives floats here, which no example showed; write its dtype"
     )
-    step = HostStep(raise_message("RuntimeError", reason), (state.frame.path, line))
-    test = ast.UnaryOp(ast.Not(), state.write_for_host(numbers))
+    raise_for_empty_list(state, node, numbers, "RuntimeError", reason)
+
+
+def raise_for_empty_list(
+    state: Specialisation, node: ast.AST, values: Value, error: str, reason: str
+) -> None:
+    """Append a step by which the host raises an error of Python, with the place and a reason, for
+    an empty list."""
+    line = getattr(node, "lineno", 0)
+    statement = raise_message(error, f"{state.frame.path}:{line}: {reason}")
+    step = HostStep(statement, (state.frame.path, line))
+    test = ast.UnaryOp(ast.Not(), state.write_for_host(values))
     state.steps.append(Branch([(test, [step]), (None, [])], line, state.frame.path, ["", ""]))
 
 
@@ -143,11 +152,16 @@ def concatenate_list(
     keywords: dict[Any, Value],
 ) -> Value:
     """Return `torch.cat` or `torch.stack` of a list whose length only the host knows, as a tensor
-    that NumPy makes in the host; raise Unsplittable for a dimension that is not constant, and other
-    keywords."""
+    that NumPy makes in the host, which raises torch's error for an empty list. Raise Unsplittable
+    for a dimension that is not constant, and other keywords, Unrunnable for a list that is empty in
+    the example."""
     dim = args[1] if len(args) > 1 else keywords.get("dim", StaticValue(0, ast.Constant(0)))
     if not isinstance(dim, StaticValue) or set(keywords) - {"dim"}:
         raise state.refuse(node, "torch.cat of a host's list takes a constant dim only")
+    if not isinstance(args[0].code, ast.Name):
+        args = [state.bind_in_host(args[0]), *args[1:]]
+    if not has_definite_length(state, args[0]):
+        raise_for_empty_list(state, node, args[0], *error_for_no_tensors(function))
     code = ast.Call(
         ast.Attribute(
             name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()
@@ -155,15 +169,29 @@ def concatenate_list(
         [args[0].code],
         [ast.keyword("axis", dim.code)],
     )
-    tensor, twin = (
-        function(tensors, dim.example) for tensors in (args[0].example, args[0].second_example)
-    )
+    try:
+        tensor, twin = (
+            function(tensors, dim.example) for tensors in (args[0].example, args[0].second_example)
+        )
+    except (RuntimeError, ValueError, IndexError) as problem:
+        reason = f"cannot be run on the example: {type(problem).__name__}: {problem}"
+        raise state.refuse(node, reason, Unrunnable) from problem
     axis = dim.example % tensor.ndim
     if id(args[0].example) in state.ragged and twin.shape[axis] == tensor.shape[axis]:
         twin, state.values_decide_sizes = lengthen(twin, [axis]), True
     return state.bind_in_host(
         TensorValue(tensor, code, NO_TWIN if twin.shape == tensor.shape else twin)
     )
+
+
+def error_for_no_tensors(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return the name and the message of the error that `torch.cat` or `torch.stack` raises for an
+    empty list."""
+    try:
+        function([])
+    except (RuntimeError, ValueError) as problem:
+        return type(problem).__name__, str(problem)
+    raise AssertionError(f"{function.__name__} takes an empty list")
 
 
 def check_scalars(state: Specialisation, node: ast.AST, operands: list[Value]) -> None:

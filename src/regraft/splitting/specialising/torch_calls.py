@@ -12,7 +12,7 @@ from regraft.splitting.specialising.call_operands import (
     is_python_function,
 )
 from regraft.splitting.specialising.code_running import run_code, run_operation
-from regraft.splitting.specialising.list_splits import split_by_list
+from regraft.splitting.specialising.list_splits import take_parts
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.tensor_calls import (
     COMPARISONS,
@@ -47,7 +47,7 @@ def call_torch(state: Specialisation, call: Call) -> Value | None:
     """
     if not is_torch(call.function):
         return None
-    parts = split_by_list(state, call.node, call.function_name, call.args, call.keywords)
+    parts = take_parts(state, call.node, call.function_name, call.args, call.keywords)
     if parts is not None:
         return parts
     check_scalars(state, call.node, call.operands)

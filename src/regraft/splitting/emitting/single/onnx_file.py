@@ -28,7 +28,7 @@ from regraft.splitting.emitting.single.graph_values import (
     Value,
     describe_value,
 )
-from regraft.splitting.emitting.single.path_types import name_of
+from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
 from regraft.splitting.emitting.single.region_inlining import Regions
 from regraft.splitting.emitting.single.step_lowering import Lowering
 from regraft.splitting.emitting.split_report import FORMAT, check_format
@@ -55,19 +55,21 @@ def build_onnx_model(
 
     Raises Unsplittable with file, line and reason where ONNX cannot express it.
     """
-    path = program.network.path
     compiled = Regions(directory, manifest, program.regions)
     graph = Graph(itertools.count())
     names = add_inputs(graph, manifest["inputs"])
-    lowering = Lowering(path, compiled)
+    lowering = Lowering(program.network.place, compiled)
     result = lowering.lower_program(program.steps, names, graph)
     prefix = "result_" if "result" in names else "result"
-    result_tree = add_results(graph, result, prefix, program.classes)
+    try:
+        result_tree = add_results(graph, result, prefix, program.classes)
+    except Inexpressible as problem:
+        raise lowering.refuse(str(problem)) from problem
     if not graph.outputs:
         raise lowering.refuse("a result that no input decides")
-    check_depth(graph, path)
+    check_depth(graph, program.network.place)
     graph.place_weights()
-    check_weights(graph, path)
+    check_weights(graph, program.network.place)
     opsets = [helper.make_opsetid(domain, version) for domain, version in compiled.opsets.items()]
     model = helper.make_model(
         graph.to_proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9
@@ -102,22 +104,20 @@ def add_inputs(graph: Graph, descriptions: dict[str, dict[str, Any]]) -> Names:
     return names
 
 
-def check_depth(graph: Graph, path: str) -> None:
-    """Raise Unsplittable where graphs are nested deeper than Protocol Buffers read."""
+def check_depth(graph: Graph, place: tuple[str, int]) -> None:
+    """Raise Unsplittable, at `place`, where graphs are nested deeper than Protocol Buffers read."""
     if max_depth(graph) > MAX_NESTING:
         raise Unsplittable(
-            path,
-            0,
+            *place,
             f"decisions within decisions, {max_depth(graph)} deep, cannot be part of an ONNX file",
         )
 
 
-def check_weights(graph: Graph, path: str) -> None:
-    """Raise Unsplittable where the weights are larger than a file of Protocol Buffers."""
+def check_weights(graph: Graph, place: tuple[str, int]) -> None:
+    """Raise Unsplittable, at `place`, where the weights are larger than a file of Protocol
+    Buffers."""
     if sum(array.nbytes for array in graph.all_weights().values()) > MAX_FILE_BYTES:
-        raise Unsplittable(
-            path, 0, "more than 2 GB of weights cannot be part of a single ONNX file"
-        )
+        raise Unsplittable(*place, "more than 2 GB of weights cannot be part of a single ONNX file")
 
 
 def add_metadata(model: onnx.ModelProto, **facts: Any) -> None:
@@ -137,8 +137,8 @@ def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
     its place in the result; return a tree that says how the result is built from them.
 
     The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor",
-    "numbers" or "sequence". classes: form and fields of each class of a result. Raises Unsplittable
-    for what cannot be a result.
+    "numbers" or "sequence". classes: form and fields of each class of a result. Raises
+    Inexpressible for what cannot be a result.
     """
     if isinstance(value, Const) and isinstance(value.value, PLAIN_RESULTS):
         return {"value": value.value}
@@ -148,9 +148,7 @@ def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
         graph.add_alias(name_of(graph, value), name)
         graph.outputs.append((name, value))
         return {kind_of_result(value): name}
-    raise Unsplittable(
-        "", 0, f"{describe_value(value)} as a result cannot be part of a single ONNX file"
-    )
+    raise Inexpressible(f"{describe_value(value)} as a result")
 
 
 def add_result_items(graph: Graph, value: Items, name: str, classes: Classes) -> dict[str, Any]:

@@ -61,9 +61,9 @@ class Lowering:
     """Lowers steps of the host to nodes of graphs. `place`: file and line of the current step,
     which errors name."""
 
-    def __init__(self, path: str, regions: Regions) -> None:
+    def __init__(self, place: tuple[str, int], regions: Regions) -> None:
         self.regions = regions
-        self.place = (path, 0)
+        self.place = place
 
     def refuse(self, reason: str) -> Unsplittable:
         """Return the error for something at the current place that ONNX cannot express."""
