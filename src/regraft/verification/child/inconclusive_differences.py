@@ -22,6 +22,7 @@ from regraft.verification.child.torch_modes import AUTOCAST
 
 ZERO = 1e-12  # part of the largest gradient up to which a float64 gradient counts as zero
 _FAR_APART = 0.05  # part of the largest value, in half precision
+_OUT_OF_MEMORY = ("MemoryError", "can't allocate memory", "CUDA out of memory")
 RUNS = 3  # of the original against itself, before a difference is held against the changed version
 
 
@@ -31,9 +32,11 @@ def reason_to_leave_out(
     """Return why a difference is no evidence against the changed version, or "" where it is
     evidence. Runs both versions again to decide it.
 
-    The reasons: noise in half precision already in the original, a gradient that is nothing but
-    rounding, an original that differs from itself.
+    The reasons: the limit of memory, noise in half precision already in the original, a gradient
+    that is nothing but rounding, an original that differs from itself.
     """
+    if any(words in difference.sentence for words in _OUT_OF_MEMORY):
+        return "the limit of memory was reached"
     if _is_noise_in_original(difference.path, sides, call, plan):
         return (
             "the original's own result has nothing to do with the exact one in this number format"

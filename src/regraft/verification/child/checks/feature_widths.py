@@ -63,14 +63,14 @@ def _targets(width: int, sizes_around: list[int], result_widths: list[int]) -> l
 
 def _accepted_part(part: Part, width: int, target: int, session: Session) -> Part | None:
     """Return the first part with the width `target` that is small and that the original accepts;
-    None where there is none. First only sizes that equal the width change, then related sizes,
-    too."""
+    None where there is none. First only widths change, then all sizes that equal the width, then
+    related sizes, too."""
     size_choices = [{width: target}, _proportional_sizes(part, width, target)]
     scaled_parts = [
         _resize_part(part, sizes, features)
         for sizes in size_choices
         if all(is_affordable(call, sizes) for call in part.calls)
-        for features in (False, True)
+        for features in (True, False)
     ]
     accepted = (
         scaled_part
