@@ -128,6 +128,18 @@ class Model(nn.Module):
             return x + checkpoint(self.block, x, use_reentrant=False)
         return x + self.block(x)
 """
+PLACED = """\
+class Model(nn.Module):
+    def __init__(self, width=8, device="cpu"):
+        super().__init__()
+        self.device = device
+        self.fc = nn.Linear(width, width).to(device)
+
+    def forward(self, x):
+        length = x.shape[1]
+        mask = torch.tril(torch.ones(length, length)).to(self.device)
+        return mask @ self.fc(x)
+"""
 WRONG = {
     "complex numbers": (POWER, "spectrum.abs() ** 2", "spectrum * spectrum"),
     "one input in another format": (
@@ -155,6 +167,7 @@ WRONG = {
     ),
     "state that shares memory": (HISTORY, "h.detach().clone()", "h.detach()"),
     "state that keeps a graph": (HISTORY, "h.detach().clone()", "h.clone()"),
+    "a device": (PLACED, ".to(self.device)\n", "\n"),
     "random numbers of a recomputation": (
         CHECKPOINTED,
         "use_reentrant=False",
@@ -176,6 +189,11 @@ RIGHT = {
     ),
     "an iterator": (TOWER, "tuple(sizes)", "list(sizes)"),
     "gradients that are absent": (EXPERTS, "rows.numel() == 0", "not rows.numel()"),
+    "a device": (
+        PLACED,
+        "torch.tril(torch.ones(length, length)).to(self.device)",
+        "torch.ones(length, length, device=self.device).tril()",
+    ),
     "state": (HISTORY, "h.detach().clone()", "h.clone().detach()"),
 }
 

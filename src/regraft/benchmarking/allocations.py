@@ -25,6 +25,8 @@ class Allocations(TorchDispatchMode):  # type: ignore[misc]  # torch does not ty
     has_uncounted  whether there were tensors whose memory cannot be told, such as sparse ones
     """
 
+    only_observes = True  # operations of Regraft run as they do without it
+
     def __init__(self, location: Callable[[], Location], existing: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.has_uncounted = False

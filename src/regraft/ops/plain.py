@@ -15,6 +15,7 @@ from torch import _C, nn
 from torch.autograd import forward_ad
 from torch.nn.modules import module as module_internals
 from torch.overrides import _get_current_function_mode_stack, has_torch_function
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 # a tuple: the compilers of PyTorch before 2.9 know no unions
 NUMBERS = (int, float)
@@ -105,8 +106,13 @@ def are_overridden(*values: Any) -> bool:
 
 def can_read() -> bool:
     """Return whether elements of tensors may decide what runs: outside of tracing, transformations
-    and modes that dispatch operations, such as those of `make_fx` and of fake tensors."""
-    return not is_transformed() and not _C._len_torch_dispatch_stack()
+    and modes that dispatch operations, such as those of `make_fx` and of fake tensors, but for
+    modes that only observe, whose class has a true `only_observes`."""
+    if is_transformed():
+        return False
+    return not _C._len_torch_dispatch_stack() or all(
+        getattr(type(mode), "only_observes", False) for mode in _get_current_dispatch_mode_stack()
+    )
 
 
 def is_batched(tensor: torch.Tensor) -> bool:

@@ -35,7 +35,13 @@ class _Findings:
 
     @property
     def next_step(self) -> str:
-        """Return the sentence that tells how to run the definition by hand."""
+        """Return the sentence that tells how to run the definition by hand: in the driver, where
+        one was given."""
+        failure = self.result.get("driver failure", "")
+        if failure:
+            return f". Mend the driver: {failure}"
+        if "user" in self.record.get("drivers", ()):
+            return ". Add a call that does to the driver"
         if self.change.kind == "class":
             return f". Write a driver: regraft driver {self.file} --class {self.change.definition}"
         return ". A driver can call it: regraft verify --driver MODULE:FUNCTION"

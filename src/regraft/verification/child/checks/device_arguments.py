@@ -1,5 +1,5 @@
-"""Compare on which device a class makes its parameters where its constructor is told a device,
-without another device than the CPU."""
+"""Compare on which device a class makes its parameters and results where its constructor is told a
+device, without another device than the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.call_outcomes import Target
 from regraft.verification.child.comparison_terms import Difference
+from regraft.verification.child.device_placement import compare_placement
 from regraft.verification.child.drivers.standalone_parts import Part
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.session import Session, build_seeded
@@ -20,27 +22,37 @@ _NAME = "device"  # of the argument
 
 
 def refute_other_devices(part: Part, session: Session) -> None:
-    """Refute the changed definitions of a part that make a parameter or buffer on the CPU where the
-    constructor's `device` is PyTorch's device "meta" and the original makes it there. Do nothing
-    where the part's `device` is given, or the constructor has none, or refuses it."""
-    if _NAME not in part.arguments or part.arguments[_NAME] is not None:
+    """Refute the changed definitions of a part that use another device than the original where the
+    constructor's `device` is PyTorch's device "meta": for a parameter, a buffer or a result, or for
+    a tensor that meets these. Where both agree on a call, "meta" counts as a value of the option.
+    Do nothing where the constructor has no `device`, is told another one than the CPU, or refuses
+    this one."""
+    told_device = part.arguments.get(_NAME, _META)
+    if told_device is not None and str(told_device) != "cpu":
         return
-    told_part = replace(part, arguments={**part.arguments, _NAME: _META})
+    told_part = replace(part, arguments={**part.arguments, _NAME: _value_like(told_device)})
     subject = told_part.subject("with another device")
 
     def find_difference() -> Difference | None:
-        """Return the first tensor that is on another device in the changed version, or None."""
-        original_devices = _devices(told_part, session.original)
+        """Return the first difference between both versions, or None."""
+        original = _build(told_part, session.original)
         with session.ledger.step("changed", part.definition, f"build {subject.name}"):
-            changed_devices = _devices(told_part, session.changed)
-        for name, device in original_devices.items():
-            if name in changed_devices and changed_devices[name] != device:
-                sentence = (
-                    f"after construction with device={str(_META)!r} {name} is on"
-                    f" {changed_devices[name]} where the original has it on {device}"
-                )
-                return Difference(name, sentence)
-        return None
+            changed = _build(told_part, session.changed)
+        if original is None or changed is None:
+            return None
+        difference = _device_of_parameter(original, changed)
+        if difference is not None:
+            return difference
+        difference, agreement = compare_placement(
+            Target(original, scope=session.original),
+            Target(changed, scope=session.changed),
+            part.calls[-1],
+            part.definition,
+            session.ledger,
+        )
+        if agreement:
+            session.options.setdefault((part.definition, _NAME), set()).add(repr(_META))
+        return difference
 
     difference = find_difference()
     for definition in session.blame(find_difference) if difference is not None else ():
@@ -52,12 +64,35 @@ def refute_other_devices(part: Part, session: Session) -> None:
     session.revert(session.ledger.refuted())
 
 
-def _devices(part: Part, module: ModuleType) -> Mapping[str, Any]:
-    """Return by name the devices of the parameters and buffers of a part in one version of the
-    file; {} where it is not built."""
+def _value_like(device: Any) -> Any:
+    """Return the device "meta", as a text where `device` is one."""
+    return str(_META) if isinstance(device, str) else _META
+
+
+def _build(part: Part, module: ModuleType) -> Any:
+    """Return the module of a part in one version of the file; None where its constructor takes no
+    such device."""
     try:
-        model = build_seeded(0, part.build, module)
+        return build_seeded(0, part.build, module)
     except Exception:  # noqa: BLE001 - a constructor that takes no such device
-        return {}
+        return None
+
+
+def _device_of_parameter(original: Any, changed: Any) -> Difference | None:
+    """Return the first parameter or buffer that is on another device in the changed version, or
+    None."""
+    changed_devices = _devices(changed)
+    for name, device in _devices(original).items():
+        if name in changed_devices and changed_devices[name] != device:
+            sentence = (
+                f"after construction with device={str(_META)!r} {name} is on"
+                f" {changed_devices[name]} where the original has it on {device}"
+            )
+            return Difference(name, sentence)
+    return None
+
+
+def _devices(model: Any) -> Mapping[str, Any]:
+    """Return by name the devices of the parameters and buffers of a module."""
     tensors = (*model.named_parameters(), *model.named_buffers())
     return {name: tensor.device for name, tensor in tensors}
