@@ -67,3 +67,21 @@ def test_a_side_that_sizes_decide_raises_where_no_example_took_it() -> None:
 def test_a_side_that_sizes_decide_by_values_is_refused_without_an_example() -> None:
     with pytest.raises(regraft.Unsplittable, match="no checked input"):
         regraft.split(everyday.DecidesByFound().eval(), [(torch.randn(2, 6),)] * 2, cache=False)
+
+
+class TwiceRare(torch.nn.Module):
+    def forward(self, x):
+        if x.abs().sum() > 1e9:
+            x = x * 2
+        if x.abs().sum() < -1:
+            x = x * 3
+        return x
+
+
+def test_all_sides_without_an_input_are_named_at_once() -> None:
+    with pytest.raises(regraft.Unsplittable) as refusal:
+        regraft.split(TwiceRare().eval(), [(torch.randn(2, 6),)] * 2, cache=False)
+    first = inspect.getsourcelines(TwiceRare.forward)[1] + 1
+    further = f"1 further side without such an input: line {first + 2}"
+    assert refusal.value.line == first
+    assert str(refusal.value).endswith(f"--unseen raise, where none can); {further}")

@@ -18,7 +18,11 @@ import torch
 
 from regraft.report.terminal import Watch, ignore
 from regraft.splitting.build_options import Options, check_options, chosen_compilers
-from regraft.splitting.checking.decision_check import check_split_network, unseen_side_errors
+from regraft.splitting.checking.decision_check import (
+    check_split_network,
+    error_of_all,
+    unseen_side_errors,
+)
 from regraft.splitting.checking.original_network import CheckResult, Original
 from regraft.splitting.compiling.batch_regions import has_samples
 from regraft.splitting.compiling.compiled_network import (
@@ -355,14 +359,14 @@ def close_untaken(
     """Change the program so that the sides which are not in `taken` raise an error; return an
     Unsplittable for each of them.
 
-    unseen: with "refuse", the first of these is raised instead, unless sizes of inputs alone decide
-    it: the network is split for the sizes of the example calls.
+    unseen: with "refuse", the first of these is raised instead, with the lines of the others,
+    unless sizes of inputs alone decide it: the network is split for the sizes of the example calls.
     """
     untaken = unseen_side_errors(sides, taken)
     by_size = {number for number, side in enumerate(sides) if side.by_size}
     refused = unseen_side_errors(sides, taken | by_size)
     if refused and unseen == "refuse":
-        raise refused[0]
+        raise error_of_all(refused)
     close_sides(program.steps, taken)
     return untaken
 

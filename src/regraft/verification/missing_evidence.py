@@ -37,9 +37,8 @@ class _Findings:
     def next_step(self) -> str:
         """Return the sentence that tells how to run the definition by hand: in the driver, where
         one was given."""
-        failure = self.result.get("driver failure", "")
-        if failure:
-            return f". Mend the driver: {failure}"
+        if self.result.get("driver failure"):
+            return f": {self.result['driver failure']}"
         if "user" in self.record.get("drivers", ()):
             return ". Add a call that does to the driver"
         if self.change.kind == "class":

@@ -194,5 +194,17 @@ def unseen_side_error(sides: list[Side], number: int) -> Unsplittable:
         side.path,
         side.line,
         f"no checked input took the side where {side.label}{place}; give an example"
-        ' call that takes it (or split with unseen="raise", where none can)',
+        ' call that takes it (or split with unseen="raise", --unseen raise, where none can)',
     )
+
+
+def error_of_all(refusals: list[Unsplittable]) -> UnseenSide:
+    """Return the first of some refusals of `unseen_side_errors`, for the caller to raise, with the
+    lines of all further ones, so that one more run finds every example that is missing."""
+    first, *further = refusals
+    reason = first.reason
+    if further:
+        lines = ", ".join(map(str, sorted({refusal.line for refusal in further})))
+        sides = "1 further side" if len(further) == 1 else f"{len(further)} further sides"
+        reason += f"; {sides} without such an input: line {lines}"
+    return UnseenSide(first.path, first.line, reason)

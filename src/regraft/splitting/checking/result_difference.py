@@ -23,7 +23,9 @@ def difference(got: Any, expected: Any) -> str:
     every order of summation. Exceptions of one type are equal.
     """
     if isinstance(expected, Exception) or isinstance(got, Exception):
-        return "" if type(got) is type(expected) else f"{got!r} instead of {expected!r}"
+        if type(got) is type(expected):
+            return ""
+        return f"{describe_outcome(got)} instead of {describe_outcome(expected)}"
     if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
         return difference_of_tensors(got, expected)
     got, expected = as_plain_value(got), as_plain_value(expected)
@@ -38,6 +40,13 @@ def difference(got: Any, expected: Any) -> str:
     if isinstance(expected, (tuple, list)):
         return difference_of_elements(got, expected)
     return "" if got == expected else f"{got!r} instead of {expected!r}"
+
+
+def describe_outcome(outcome: Any) -> str:
+    """Return class and message of an exception, and "a result" for anything else."""
+    if isinstance(outcome, Exception):
+        return f"{type(outcome).__name__} ({outcome})"
+    return "a result"
 
 
 def difference_of_tensors(got: torch.Tensor, expected: torch.Tensor) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -265,13 +266,23 @@ def _limit_test(step: RegionStep, region: Region) -> Branch:
     conditions = " and ".join(f"({limit})" for limit in region.limits)
     test = rename(ast.parse(f"not ({conditions})", mode="eval").body, host_names)
     path, line = region.place
-    region_limits = " and ".join(region.limits)[:_SHOWN]
     reason = (
         f"{path}:{line}: {BEYOND_LIMITS}; sizes decide what is computed here, and this network was"
-        f" split for {region_limits}: split again with an example call of this size"
+        f" split for {_shown_limits(region.limits)}: split again with an example call of these"
+        " sizes"
     )
     error = HostStep(raise_message("ValueError", reason))
     return Branch([(test, [error])], line, path, [""], [-1])
+
+
+def _shown_limits(limits: Sequence[str]) -> str:
+    """Return limits of sizes as one condition; for a long one the sizes that it compares."""
+    text = " and ".join(limits)
+    if len(text) <= _SHOWN:
+        return text
+    sizes = list(dict.fromkeys(re.findall(r"[\w.]+\.shape\[\d+\]", text)))
+    named = f" on {', '.join(sizes)}" if sizes else ""
+    return f"{len(limits)} conditions{named}, which the report lists"
 
 
 def regions_decided_by_sizes(steps: list[Step]) -> set[int]:

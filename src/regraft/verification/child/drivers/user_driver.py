@@ -49,8 +49,8 @@ class UserDriver:
         opposite value, where changed lines run only with it.
 
         Where the calls have only one shape, calls with another batch size are derived from the
-        first call. Nothing where the function raises or returns something else, or where the
-        original raises in every call; `ledger.driver_failure` says why.
+        first call. Nothing where the function raises or returns something else;
+        `ledger.driver_failure` says so, and where the original raises in every call.
         """
         try:
             model, calls = self._model_and_calls(task)
@@ -62,7 +62,6 @@ class UserDriver:
             task.session.ledger.driver_failure = (
                 f"the original raises in every call of {self.spec}: {shorten_error(call_error)}"
             )
-            return
         if len({str(call_arguments.shapes(call)) for call in calls}) < 2:
             calls += _with_other_batch(model, calls[:1])
         subject = self._subject(calls)
