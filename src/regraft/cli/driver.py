@@ -51,7 +51,9 @@ def driver_command(
 
     target = out or Path(f"{file.stem}_driver.py")
     if target.exists():
-        stop(f"{target} exists already; nothing is written")
+        stop(
+            f"{target} exists already; nothing is written: remove it, or name another file (--out)"
+        )
     containment = containment_of(sandbox, pass_env)
     try:
         driver = driver_for(
@@ -72,4 +74,7 @@ def driver_command(
     for gap in driver.gaps:
         click.echo(f"  fill in: {gap}")
     gaps = f" after filling in {count(len(driver.gaps), 'gap')}" if driver.gaps else ""
-    click.echo(f"next{gaps}: regraft check --fix --driver {target}:build {file}")
+    reference = f"--driver {target}:build {file}"
+    click.echo(
+        f"next{gaps}: regraft check --fix {reference}, or regraft verify {reference} CHANGED"
+    )

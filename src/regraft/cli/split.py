@@ -139,11 +139,9 @@ def split_command(
     """
     if output is None and replay is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
-    try:
-        splitting = importlib.import_module("regraft.splitting")
-        model, calls = find_function(target, os.getcwd())()
-    except Exception as problem:  # noqa: BLE001  whatever the user's function raises
-        stop(f"{target}: {type(problem).__name__}: {problem}")
+    if output is not None:
+        _check_output(output, single_file)
+    splitting, model, calls = _load(target)
     if output is None or replay is not None:
         run_again(model, calls, replay)
     try:
@@ -170,6 +168,38 @@ def split_command(
         stop(str(problem))
     result.save(output)
     print_report(target, str(output), form, result)
+
+
+def _check_output(output: Path, single_file: bool) -> None:
+    """Exit where the network cannot be written to `output`: a file where it becomes a folder, a
+    folder where it becomes a file, or a folder with files that are not of a split network."""
+    if single_file:
+        if output.is_dir():
+            stop(f"{output} is a folder; --single-file writes a file: name one, such as net.onnx")
+        return
+    if output.is_file():
+        stop(f"{output} is a file; a network is written as a folder, with --single-file as a file")
+    if output.suffix == ".onnx":
+        stop(
+            f"{output} names a file; a network is written as a folder: add --single-file, or -o DIR"
+        )
+    if output.is_dir() and any(output.iterdir()) and not (output / "manifest.json").is_file():
+        stop(
+            f"{output} has other files: name a new folder, an empty one, or that of a split network"
+        )
+
+
+def _load(target: str) -> tuple[Any, Any, Any]:
+    """Return the package that splits, and the model and the calls that the user's function returns;
+    exit where it fails or returns anything else."""
+    try:
+        splitting = importlib.import_module("regraft.splitting")
+        returned = find_function(target, os.getcwd())()
+    except Exception as problem:  # noqa: BLE001  whatever the user's function raises
+        stop(f"{target}: {type(problem).__name__}: {problem}")
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        stop(f"{target}: returns {type(returned).__name__}, not (model, calls)")
+    return splitting, *returned
 
 
 def run_again(model: Any, calls: Any, folder: Path | None) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ def load_split(
             single_file.packed = parse_packing(single_file.facts["arguments"])
         return single_file
     manifest_path = path / "manifest.json"
+    if not manifest_path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "no split network is there", str(path))
     text = manifest_path.read_bytes()
     host = (path / "host.py").read_bytes()
     with _errors_as_damage(manifest_path):

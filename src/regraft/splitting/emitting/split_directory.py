@@ -59,15 +59,37 @@ class SplitModel:
         write_manifest(self.directory, {**manifest, "report": dataclasses.asdict(report)})
 
     def save(self, directory: str | Path) -> None:
-        """Copy host, sub-networks and manifest into a directory, which is created if needed; files
-        of the same names are replaced. The copy needs no Regraft, and torch only where torch runs a
-        sub-network."""
+        """Copy host, sub-networks and manifest into a directory, which is created if needed; the
+        files of a network that was saved there before are removed. The copy needs no Regraft, and
+        torch only where torch runs a sub-network."""
+        target = Path(directory)
+        former = set(_saved_files(target))
         shutil.copytree(
             self.directory,
-            directory,
+            target,
             dirs_exist_ok=True,
             ignore=shutil.ignore_patterns("__pycache__"),
         )
+        files = sorted(
+            str(path.relative_to(self.directory))
+            for path in self.directory.rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        )
+        for name in former.difference(files):
+            (target / name).unlink(missing_ok=True)
+        manifest = json.loads((target / "manifest.json").read_text("utf-8"))
+        write_manifest(target, {**manifest, "files": files})
+
+
+def _saved_files(directory: Path) -> list[str]:
+    """Return the names of the files that an earlier `save` wrote into a directory, relative to it
+    and below it; [] where there is none, or another file in the place of its manifest."""
+    try:
+        files = json.loads((directory / "manifest.json").read_text("utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    names = [Path(name) for name in files if isinstance(name, str)]
+    return [str(name) for name in names if not name.is_absolute() and ".." not in name.parts]
 
 
 def write_directory(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:

@@ -49,6 +49,16 @@ from regraft.verification.child.static_comparisons import (
 from regraft.verification.child.subject_comparison import examine
 from regraft.verification.definition_changes import Change
 
+# the packages that have another name than the module that they install
+_DISTRIBUTIONS = {
+    "absl": "absl-py",
+    "cv2": "opencv-python-headless",
+    "PIL": "Pillow",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "PyYAML",
+}
+
 
 def run(folder: Path, request: Mapping[str, Any]) -> None:
     """Answer a request while there is time: import both versions, compare them on the subjects of
@@ -236,5 +246,6 @@ def _advice_for(error: BaseException) -> str:
     errors."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
-    package = error.name.partition(".")[0]
+    module = error.name.partition(".")[0]
+    package = _DISTRIBUTIONS.get(module, module)
     return f": install {package}, or name an interpreter that has it (--python)"
