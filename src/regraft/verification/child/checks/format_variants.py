@@ -36,6 +36,11 @@ def formats_to_try(text: str) -> frozenset[str]:
     return frozenset(kind for kind, pattern in _REASONS.items() if re.search(pattern, text))
 
 
+def names_floating_formats(text: str) -> bool:
+    """Return whether the text of a definition names a floating format or changes one."""
+    return _MIXED in formats_to_try(text)
+
+
 def calls_in_other_formats(call: Call, kinds: frozenset[str]) -> Iterator[Call]:
     """Yield a call in the formats of `kinds`, keys of `_REASONS`, each where that changes a tensor;
     with `_MIXED` one of several floating inputs changes, with `_LISTS` one

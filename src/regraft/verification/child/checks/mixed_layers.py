@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
@@ -16,11 +15,11 @@ from torch import nn
 
 from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.decoding_models import build_original, is_accepted
+from regraft.verification.child.checks.format_variants import names_floating_formats
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.session import Session
 
 _LAYERS = 3  # the most layers of a definition that are in another format, in turn
-_ABOUT_FORMATS = re.compile(r"dtype|\.to\(|type_as|\.(float|half|bfloat16|double)\(\)")
 
 
 def with_a_layer_in_bfloat16(
@@ -47,7 +46,7 @@ def _layers_of(definition: str, subject: Subject, session: Session) -> list[str]
     has no instance in the model."""
     nodes = (definition_node(module, definition) for module in (session.original, session.changed))
     cls = getattr(session.original, definition, None)
-    is_about_formats = any(node and _ABOUT_FORMATS.search(ast.unparse(node)) for node in nodes)
+    is_about_formats = any(node and names_floating_formats(ast.unparse(node)) for node in nodes)
     if not is_about_formats or not isinstance(cls, type):
         return []
     model = build_original(subject, session)

@@ -9,8 +9,6 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from torch import nn
-
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_outcomes import Target
 from regraft.verification.child.checks.argument_combinations import single_calls
@@ -47,6 +45,7 @@ from regraft.verification.child.checks.unequal_axes import lengthen_axes
 from regraft.verification.child.checks.value_variants import valued_calls
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
 from regraft.verification.child.drivers.standalone_parts import Part, accepts, parts_of
+from regraft.verification.child.running_classes import is_plain_class
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 from regraft.verification.names_and_scopes import name_of
 
@@ -249,7 +248,9 @@ def _other_calls(
     calls += [*resized_calls(call, Constants(sizes), features=False)]
     if "method" in subject.recipe:
         calls += varied_argument_calls(call, model)
-    if not session.by_rules and any(_is_plain_class(name, session) for name in definitions):
+    if not session.by_rules and any(
+        is_plain_class(getattr(session.original, name, None)) for name in definitions
+    ):
         constants = Constants(sizes, _values_of(definitions, session))
         calls += valued_calls(call, constants, model, not_finite=())
     accepted = tuple(candidate for candidate in calls if is_accepted(model, candidate))
@@ -260,13 +261,6 @@ def _other_calls(
         yield replace(
             subject, name=f"{subject.name} with other inputs", calls=calls_of_any_seed(accepted)
         )
-
-
-def _is_plain_class(name: str, session: Session) -> bool:
-    """Return whether a definition is a class whose calls are not recorded, because it is no module;
-    only whole models run it."""
-    cls = getattr(session.original, name, None)
-    return isinstance(cls, type) and not issubclass(cls, nn.Module)
 
 
 def _values_of(definitions: tuple[str, ...], session: Session) -> tuple[float, ...]:
