@@ -305,7 +305,11 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from resized_calls(call, constants, features=not has_parameters)
     if domain.combines and not has_parameters:
         yield from odd_width_calls(call)
-    yield from lengthen_axes(call, accepts)
+    lengthened_calls = tuple(lengthen_axes(call, accepts))
+    yield from lengthened_calls
+    for lengthened_call in lengthened_calls[:1] if domain.combines else ():
+        # a length that equalled a width has other sizes only now
+        yield from resized_calls(lengthened_call, constants, features=False)
     yield from reranked_calls(call)
     yield from valued_calls(
         call, domain.constants, target.module or target.model, not_finite=domain.not_finite

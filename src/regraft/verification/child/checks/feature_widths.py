@@ -51,26 +51,33 @@ def _targets(width: int, sizes_around: list[int], result_widths: list[int]) -> l
     """Return at most `_TARGETS` widths to try in the place of `width`: first an odd multiple of it
     above `WIDE`, then those that scale one of `result_widths` to one of `sizes_around`, then
     `sizes_around` themselves."""
-    large_width = width * (WIDE // width + 1 + (WIDE // width) % 2)
     widths_for_results = [
         size * width // result_width
         for size in sizes_around
         for result_width in result_widths
         if size * width % result_width == 0
     ]
-    return list(dict.fromkeys((large_width, *widths_for_results, *sizes_around)))[:_TARGETS]
+    return list(dict.fromkeys((_large_multiple(width), *widths_for_results, *sizes_around)))[
+        :_TARGETS
+    ]
+
+
+def _large_multiple(width: int) -> int:
+    """Return an odd multiple of a width above `WIDE`."""
+    return width * (WIDE // width + 1 + (WIDE // width) % 2)
 
 
 def _accepted_part(part: Part, width: int, target: int, session: Session) -> Part | None:
     """Return the first part with the width `target` that is small and that the original accepts;
-    None where there is none. First only widths change, then all sizes that equal the width, then
-    related sizes, too."""
+    None where there is none. First sizes that equal the width change, then related sizes, too: for
+    the large width only widths, where that is accepted, else all sizes, which code may compare with
+    its constants."""
     size_choices = [{width: target}, _proportional_sizes(part, width, target)]
     scaled_parts = [
         _resize_part(part, sizes, features)
         for sizes in size_choices
         if all(is_affordable(call, sizes) for call in part.calls)
-        for features in (True, False)
+        for features in ((True, False) if target == _large_multiple(width) else (False, True))
     ]
     accepted = (
         scaled_part
