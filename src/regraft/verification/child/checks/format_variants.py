@@ -79,7 +79,8 @@ def _mixed_calls(call: Call) -> Iterator[Call]:
 def _calls_with_a_list(call: Call) -> Iterator[Call]:
     """Yield a call with one of its first inputs as a list of numbers, in turn."""
     for number, tensor in itertools.islice(enumerate(tensors(call)), _SINGLE):
-        if tensor.dim() > 0 and tensor.numel() <= _LONGEST_LIST and not is_mask(tensor):
+        is_plain = tensor.dtype != torch.bool and not is_mask(tensor)
+        if is_plain and tensor.dim() > 0 and tensor.numel() <= _LONGEST_LIST:
             yield _with_one_changed(call, number, lambda tensor: tensor.tolist(), "as a list")
 
 
