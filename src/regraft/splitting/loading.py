@@ -43,7 +43,8 @@ def load_split(
         return single_file
     manifest_path = path / "manifest.json"
     if not manifest_path.is_file():
-        raise FileNotFoundError(errno.ENOENT, "no split network is there", str(path))
+        reason = "no split network is there, since there is no manifest.json"
+        raise FileNotFoundError(errno.ENOENT, reason, str(path))
     text = manifest_path.read_bytes()
     host = (path / "host.py").read_bytes()
     with _errors_as_damage(manifest_path):
