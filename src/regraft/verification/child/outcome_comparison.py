@@ -163,7 +163,8 @@ def _compare_gradients(
             "", f"the changed version's backward raises {describe_error(changed.backward_error)}"
         )
     if original.second is not None:
-        strictly = replace(standard, rigour=replace(standard.rigour, strict=True))
+        rigour = replace(standard.rigour, strict=True, absent_is_zero=True)
+        strictly = replace(standard, rigour=rigour)
         check = strictly.check("gradients", "second")
         return _with_prefix(
             "the second derivative for ", compare(original.second, changed.second or {}, check)
