@@ -3,8 +3,6 @@ original gives, or raises an error of Regraft that says what to do; it never ans
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,18 +11,11 @@ pytest.importorskip("onnxruntime")
 import regraft  # noqa: E402
 from regraft.splitting.checking.result_difference import difference  # noqa: E402
 from split import clamped  # noqa: E402
+from split.comparison import attempt  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("without_gradients")
 
 BY_NAME = {network.__name__: network for network in clamped.NETWORKS}
-
-
-def attempt(network: Any, call: tuple[Any, ...]) -> Any:
-    """Return what a network gives for a call, or the exception that it raises."""
-    try:
-        return network(*call)
-    except Exception as problem:  # noqa: BLE001  (whatever the original raises)
-        return problem
 
 
 @pytest.mark.parametrize("single_file", [False, True], ids=["directory", "file"])

@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 import regraft  # noqa: E402
 from regraft.splitting.checking.decision_check import difference  # noqa: E402
 from regraft.splitting.sampling.bounded_results import TooLarge, bounded_results  # noqa: E402
+from split.comparison import attempt  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("without_gradients")
 
@@ -114,14 +115,6 @@ CASES = {
     "Square": (Square, PAIRS, OTHER_PAIRS),
     "Counted": (Counted, WHOLE, OTHER_WHOLE),
 }
-
-
-def attempt(network: Any, call: tuple[Any, ...]) -> Any:
-    """Return what a network gives for a call, or the exception that it raises."""
-    try:
-        return network(*call)
-    except Exception as problem:  # noqa: BLE001  (whatever it raises)
-        return problem
 
 
 @pytest.mark.parametrize("single_file", [False, True], ids=["directory", "file"])

@@ -15,6 +15,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import regraft  # noqa: E402
 from regraft.splitting.checking.decision_check import difference  # noqa: E402
+from split.comparison import attempt  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("without_gradients")
 
@@ -156,14 +157,6 @@ CASES = {
     "Unbound": (Unbound, MIXED[:4], OTHER_ROWS),
     "Numbered": (Numbered, MIXED[:4], OTHER_ROWS),
 }
-
-
-def attempt(network: Any, call: tuple[Any, ...]) -> Any:
-    """Return what a network gives for a call, or the exception that it raises."""
-    try:
-        return network(*call)
-    except Exception as problem:  # noqa: BLE001  (whatever it raises)
-        return problem
 
 
 @pytest.mark.parametrize("single_file", [False, True], ids=["directory", "file"])

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from verdicts import verdict_on
+from verdicts import SWISH, verdict_on
 
 pytest.importorskip("torch")
 
@@ -55,19 +55,8 @@ class Model(Rotates, nn.Module):
     def forward(self, x):
         return self.rotate(self.fc(x), torch.arange(x.shape[-2]))
 """
-SWISH = """\
-class Swish(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        gate = torch.sigmoid(x)
-        return grad * (gate * (1 + x * (1 - gate)))
-
+ACTIVATED = f"""\
+{SWISH}
 
 def swish(x):
     return Swish.apply(x)
@@ -86,8 +75,8 @@ class Model(nn.Module):
         (CONFIGURED, "self.width * self.ratio", "self.ratio * self.width", "proved"),
         (MIXED_IN, "None].float() * rates", "None].to(x.dtype) * rates.to(x.dtype)", "refuted"),
         (MIXED_IN, "a * sin + b * cos", "b * cos + a * sin", "proved"),
-        (SWISH, "gate = torch.sigmoid(x)", "gate = torch.sigmoid(x.detach())", "refuted"),
-        (SWISH, "gate = torch.sigmoid(x)", "gate = x.sigmoid()", "proved"),
+        (ACTIVATED, "gate = torch.sigmoid(x)", "gate = torch.sigmoid(x.detach())", "refuted"),
+        (ACTIVATED, "gate = torch.sigmoid(x)", "gate = x.sigmoid()", "proved"),
     ],
 )
 def test_a_definition_that_is_no_module_is_compared_in_modules(
@@ -102,7 +91,7 @@ def test_modules_run_what_they_inherit_from_and_what_they_name_through_functions
 ) -> None:
     path = tmp_path / "several_models.py"
     outer = "class Outer(nn.Module):\n    def __init__(self):\n        self.inner = Model()\n"
-    path.write_text(HEAD + SWISH + "\n\n" + outer)
+    path.write_text(HEAD + ACTIVATED + "\n\n" + outer)
     monkeypatch.syspath_prepend(tmp_path)
     several_models = importlib.import_module("several_models")
     try:

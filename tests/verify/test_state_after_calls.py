@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from verdicts import verdict_on
+from verdicts import SWISH, verdict_on
 
 pytest.importorskip("torch")
 
@@ -67,19 +67,8 @@ class Model(nn.Module):
         with torch.no_grad():
             return self.fc(x).relu()
 """
-SWISH = """\
-class Swish(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        gate = torch.sigmoid(x)
-        return grad * (gate * (1 + x * (1 - gate)))
-
+ACTIVATED = f"""\
+{SWISH}
 
 class Model(nn.Module):
     def __init__(self, width=8):
@@ -105,7 +94,7 @@ WRONG = {
     ),
     "inference mode": (FROZEN, "torch.no_grad()", "torch.inference_mode()"),
     "large values in a plain class": (
-        SWISH,
+        ACTIVATED,
         "gate = torch.sigmoid(x)",
         "gate = torch.exp(x) / (1 + torch.exp(x))",
     ),
@@ -121,7 +110,7 @@ RIGHT = {
         "scores + self.correction",
         "self.correction + scores",
     ),
-    "large values in a plain class": (SWISH, "gate = torch.sigmoid(x)", "gate = x.sigmoid()"),
+    "large values in a plain class": (ACTIVATED, "gate = torch.sigmoid(x)", "gate = x.sigmoid()"),
 }
 
 

@@ -6,6 +6,21 @@ from pathlib import Path
 
 from regraft.verification import Verdict, verify
 
+# a function with a backward pass of its own, which a file with `import torch` may define
+SWISH = """\
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        gate = torch.sigmoid(x)
+        return grad * (gate * (1 + x * (1 - gate)))
+"""
+
 
 def verdict_on(folder: Path, text: str, before: str, after: str) -> Verdict:
     """Return the verdict on a file with `text` in which `before` becomes `after`."""

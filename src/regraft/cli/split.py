@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import click
 
 from regraft.cli.shared import output_format, stop
+from regraft.cli.subject import call_function
 from regraft.report.split_text import split_text, summary_text
 from regraft.report.terminal import Progress
-from regraft.source.object_reference import find_function
 
 # by the names of the files: importing the package would load torch
 _COMPILERS = Path(__file__).parent.parent / "splitting" / "compiling" / "compilers"
@@ -141,7 +141,11 @@ def split_command(
         raise click.UsageError("Missing option '-o' / '--output'.")
     if output is not None:
         _check_output(output, single_file)
-    splitting, model, calls = _load(target)
+    try:
+        splitting = importlib.import_module("regraft.splitting")
+    except ImportError as problem:
+        stop(f"{target}: {type(problem).__name__}: {problem}")
+    model, calls = call_function(target, "(model, calls)")
     if output is None or replay is not None:
         run_again(model, calls, replay)
     try:
@@ -187,19 +191,6 @@ def _check_output(output: Path, single_file: bool) -> None:
         stop(
             f"{output} has other files: name a new folder, an empty one, or that of a split network"
         )
-
-
-def _load(target: str) -> tuple[Any, Any, Any]:
-    """Return the package that splits, and the model and the calls that the user's function returns;
-    exit where it fails or returns anything else."""
-    try:
-        splitting = importlib.import_module("regraft.splitting")
-        returned = find_function(target, os.getcwd())()
-    except Exception as problem:  # noqa: BLE001  whatever the user's function raises
-        stop(f"{target}: {type(problem).__name__}: {problem}")
-    if not isinstance(returned, tuple) or len(returned) != 2:
-        stop(f"{target}: returns {type(returned).__name__}, not (model, calls)")
-    return splitting, *returned
 
 
 def run_again(model: Any, calls: Any, folder: Path | None) -> NoReturn:

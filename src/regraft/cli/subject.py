@@ -51,20 +51,23 @@ def load_subject(bench_module: Any, target: str, threads: int) -> tuple[Any, Any
     torch = importlib.import_module("torch")
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    model, inputs = call_function(target, "(model, inputs)", torch.nn.Module)
+    calls = bench_module.calls_of(inputs)
+    if not calls:
+        stop(f"{target}: the list of inputs is empty")
+    return model, calls
+
+
+def call_function(target: str, expected: str, kind: type = object) -> tuple[Any, Any]:
+    """Return the pair that the user's function returns; exit where it raises, or returns anything
+    else than the `expected` pair (in words for the message) that begins with a `kind`."""
     try:
         returned = find_function(target, os.getcwd())()
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
-    if (
-        not isinstance(returned, tuple)
-        or len(returned) != 2
-        or not isinstance(returned[0], torch.nn.Module)
-    ):
-        stop(f"{target}: returns {type(returned).__name__}, not (model, inputs)")
-    calls = bench_module.calls_of(returned[1])
-    if not calls:
-        stop(f"{target}: the list of inputs is empty")
-    return returned[0], calls
+    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], kind):
+        stop(f"{target}: returns {type(returned).__name__}, not {expected}")
+    return returned
 
 
 def print_progress(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from regraft.verification.child.call_observation import (
 )
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target, drop_traceback
 from regraft.verification.child.random_states import reseed, states_of_seed
-from regraft.verification.child.state_watch import Watch
+from regraft.verification.child.state_watch import StateChange, Watch
 from regraft.verification.child.torch_modes import apply_mode, with_switched_submodules
 
 
@@ -106,13 +106,14 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
     )
     flat_result = flatten(result)
     sharing = shared_memory(flat_result, arguments, target.module)
-    sharing += _ties_of_state(target, flat_result, arguments, watch) if plan.gradients else ()
+    changes = _changes(target, watch)
+    sharing += ties_of_state(changes if plan.gradients else (), flat_result, arguments)
     outputs = {path: copy_leaf(value) for path, value in flat_result.items()}
     outputs.update(
         {f"buffer {name}": copy_leaf(value) for name, value in _buffers(target.module).items()}
     )
     outputs.update(_inference_tensors(flat_result))
-    outputs.update(_effects(target, arguments, watch))
+    outputs.update(_effects(changes, target, arguments, watch))
     overwritten = _overwritten_inputs(arguments)
     second_call = _repeat_call(target, call, plan, watch) if plan.repeat else {}
     outcome = Outcome(
@@ -178,7 +179,8 @@ def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mappin
     with torch.no_grad():
         flat_result = flatten(target.callable(*arguments.args, **arguments.kwargs))
     results = {path: copy_leaf(value) for path, value in flat_result.items()}
-    results.update(_effects(target, arguments, watch))
+    changes = _changes(target, watch)
+    results.update(_effects(changes, target, arguments, watch))
     return results
 
 
@@ -194,25 +196,23 @@ def _inference_tensors(flat_result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _changes(target: Target, watch: Watch) -> tuple[StateChange, ...]:
+    """Return the changes of the state that a call has made since the watch began; () where the
+    target's effects do not count."""
+    return watch.changes() if target.effects else ()
+
+
 def _effects(
-    target: Target, arguments: call_arguments.LiveArguments, watch: Watch
-) -> dict[str, Any]:
-    """Return by path the state that a call has changed since the watch began; {} where the target's
-    effects do not count."""
-    return watch.effects(lambda: _number_format(target, arguments)) if target.effects else {}
-
-
-def _ties_of_state(
+    changes: Iterable[StateChange],
     target: Target,
-    flat_result: Mapping[str, Any],
     arguments: call_arguments.LiveArguments,
     watch: Watch,
-) -> tuple[str, ...]:
-    """Return the ties of the state that a call left to its computation, results and arguments; ()
-    where the target's effects do not count."""
+) -> dict[str, Any]:
+    """Return by path these changes and the other state that a call has changed since the watch
+    began; {} where the target's effects do not count."""
     if not target.effects:
-        return ()
-    return ties_of_state(watch.changed_tensors(), flat_result, arguments)
+        return {}
+    return watch.effects(changes, lambda: _number_format(target, arguments))
 
 
 def _number_format(target: Target, arguments: call_arguments.LiveArguments) -> Any:

@@ -15,6 +15,7 @@ from torch import nn
 
 from regraft.execution.nested import copy_leaf, flatten
 from regraft.verification.child import call_arguments
+from regraft.verification.child.state_watch import StateChange
 
 Log = dict[str, list[Any]]
 
@@ -126,20 +127,25 @@ def shared_memory(
 
 
 def ties_of_state(
-    state: Mapping[str, Any],
+    changes: Iterable[StateChange],
     flat_result: Mapping[str, Any],
     arguments: call_arguments.LiveArguments,
 ) -> tuple[str, ...]:
-    """Return a sentence for each tensor, by path, of the state that a call left which keeps the
-    graph of its computation, and all that it was computed from with it, or whose memory belongs to
-    a result or an argument, which the caller may overwrite."""
+    """Return a sentence for each tensor of the state that a call changed which keeps the graph of
+    its computation, and all that it was computed from with it, or whose memory belongs to a result
+    or an argument, which the caller may overwrite."""
     owners = {_memory_address(tensor): name for name, (tensor, _) in arguments.passed.items()}
     for path, value in flat_result.items():
         if isinstance(value, torch.Tensor):
             owners.setdefault(_memory_address(value), path)
     owners.pop(0, None)
     sentences = []
+    state: dict[str, Any] = {}
+    for change in changes:
+        state.update(flatten(change.value, change.path))
     for path, tensor in state.items():
+        if not isinstance(tensor, torch.Tensor):
+            continue
         if tensor.grad_fn is not None:
             sentences.append(f"{path} keeps the graph of its computation")
         owner = owners.get(_memory_address(tensor))

@@ -14,7 +14,7 @@ from torch import nn
 
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.running_classes import classes_running, is_plain_class
+from regraft.verification.child.running_classes import classes_running, is_module_class
 
 INSTANCES = 2
 CALLS = 3
@@ -84,8 +84,8 @@ def recording(
 
     Functions are recorded where they are looked up in `module`, modules of subclasses as well, also
     where code calls their `forward` directly, and modules that run a watched class that is none of
-    modules. A call is recorded before it runs. Names in `watched` that are no
-    function or class are ignored.
+    modules. A call is recorded before it runs. Names in `watched` that are no function or class are
+    ignored.
     """
     recorder = Recorder(module, watched, model, noted)
     definitions = {name: getattr(module, name, None) for name in watched}
@@ -109,10 +109,10 @@ def recording(
 def _runs(submodule: nn.Module, name: str, value: type, module: ModuleType) -> bool:
     """Return whether a module is an instance of the class `value`, the definition `name` of a file,
     or, where that is no class of modules, runs it or holds an instance of it."""
-    if isinstance(submodule, value) or not is_plain_class(value):
+    if is_module_class(value):
         return isinstance(submodule, value)
     return type(submodule) in classes_running(module, name) or any(
-        isinstance(attribute, value) for attribute in vars(submodule).values()
+        isinstance(owner, value) for owner in (submodule, *vars(submodule).values())
     )
 
 

@@ -17,13 +17,13 @@ from regraft.verification.child.checks.replaced_functions import FunctionsSnapsh
 from regraft.verification.child.drivers import source_hints
 from regraft.verification.child.drivers.class_instances import Instance
 from regraft.verification.child.drivers.guessed_instances import instance_or_failure
-from regraft.verification.child.drivers.guessing_driver import model_classes_of
 from regraft.verification.child.drivers.instance_variations import FileFacts
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.file_import import load_original
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer
+from regraft.verification.child.running_classes import module_classes
 from regraft.verification.child.session import Session
 from regraft.verification.child.source_of_values import UNKNOWN, SourceWriter
 
@@ -53,7 +53,7 @@ def _description(session: Session, name: str) -> dict[str, Any]:
     """Return the description of a class of a file as JSON values with the keys "class",
     "arguments", "calls", "reason" (why no instance was built and called, else ""), "imports" and
     "unknown"; or only an "error", with the file's "classes" where the name is not among them."""
-    classes = model_classes_of(session.original)
+    classes = module_classes(session.original)
     if not classes:
         return {"error": "it defines no subclass of torch.nn.Module"}
     if name and name not in classes:

@@ -15,6 +15,7 @@ from regraft.verification.child.call_comparison import Sides, compare_runs, is_a
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.comparison_terms import HALVES, Difference
+from regraft.verification.child.parameter_values import LOW
 from regraft.verification.child.rounding import ERROR_RATIO, ROUNDINGS, is_noise
 from regraft.verification.child.session import Session
 from regraft.verification.child.tensor_distance import measure
@@ -22,6 +23,7 @@ from regraft.verification.child.torch_modes import AUTOCAST
 
 ZERO = 1e-12  # part of the largest gradient up to which a float64 gradient counts as zero
 _FAR_APART = 0.05  # part of the largest value, in half precision
+_EQUAL_IN_FLOAT64 = 1e-6  # part of the largest gradient, for scores of 6e4
 _OUT_OF_MEMORY = ("MemoryError", "can't allocate memory", "CUDA out of memory")
 RUNS = 3  # of the original against itself, before a difference is held against the changed version
 
@@ -33,7 +35,7 @@ def reason_to_leave_out(
     evidence. Runs both versions again to decide it.
 
     The reasons: the limit of memory, noise in half precision already in the original, a gradient
-    that is nothing but rounding, an original that differs from itself.
+    that is nothing but rounding, a saturated softmax, an original that differs from itself.
     """
     if any(words in difference.sentence for words in _OUT_OF_MEMORY):
         return "the limit of memory was reached"
@@ -43,6 +45,8 @@ def reason_to_leave_out(
         )
     if _is_rounding_only(difference, sides, call, plan):
         return "the gradient is nothing but rounding in both versions"
+    if _is_lost_by_saturation(difference, sides, call, plan, session):
+        return "the gradients of both versions are equal in float64"
     if _differs_from_itself(sides, call, plan, session):
         return "the original gives other values each time"
     return ""
@@ -102,17 +106,12 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     position, say.
     """
 
-    def gradients(target: Target, plan: Plan) -> Mapping[str, Any]:
-        """Return the first or second derivatives of a run by path, {} for none."""
-        outcome = execute(target, call, plan)
-        return (outcome.second if plan.twice else outcome.gradients) or {}
-
     wide_plan = plan.exact()
     exact_gradients, original_gradients = (
-        gradients(sides.exact_original(is_altered(call)), wide_plan),
-        gradients(sides.original, plan),
+        _gradients(sides.exact_original(is_altered(call)), call, wide_plan),
+        _gradients(sides.original, call, plan),
     )
-    exact_changed_gradient = gradients(sides.exact_changed(), wide_plan).get(difference.path)
+    exact_changed_gradient = _gradients(sides.exact_changed(), call, wide_plan).get(difference.path)
     sizes = {
         name: float(v.abs().max())
         for name, v in exact_gradients.items()
@@ -130,6 +129,33 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     dtype = torch.bfloat16 if plan.mode == AUTOCAST else original_gradient.dtype
     rounding = ERROR_RATIO * ROUNDINGS["gradients"] * torch.finfo(dtype).eps
     return is_zero and difference.absolute <= rounding * scale
+
+
+def _gradients(target: Target, call: Call, plan: Plan) -> Mapping[str, Any]:
+    """Return the first or second derivatives of a run by path, {} for none."""
+    outcome = execute(target, call, plan)
+    return (outcome.second if plan.twice else outcome.gradients) or {}
+
+
+def _is_lost_by_saturation(
+    difference: Difference, sides: Sides, call: Call, plan: Plan, session: Session
+) -> bool:
+    """Return whether tested rules made the change, biases of -100 saturate the functions of the
+    model, and the value that differs is a gradient that both versions compute alike in float64.
+
+    Kernels of attention lose the gradients of scores around 6e4 in float32, which the softmax of
+    the original keeps; no model sees such scores.
+    """
+    if not session.by_rules or call.label != LOW:
+        return False
+    exact_gradient, exact_changed_gradient = (
+        _gradients(target, call, plan.exact()).get(difference.path)
+        for target in (sides.exact_original(is_altered(call)), sides.exact_changed())
+    )
+    if not are_alike(exact_gradient, exact_changed_gradient):
+        return False
+    gap = measure(exact_gradient, exact_changed_gradient)
+    return gap.all_finite and gap.relative <= _EQUAL_IN_FLOAT64
 
 
 def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session) -> bool:

@@ -307,13 +307,13 @@ def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | 
 def _submodule_difference(original: Any, changed: Any) -> Difference | None:
     """Return the first submodule that is gone, or that comes earlier than another which it follows
     in the original (`children()` yields them in order), or None."""
-    original_paths = [path for path, _ in original.named_modules()]
-    changed_paths = [path for path, _ in changed.named_modules()]
-    missing_paths = [path for path in original_paths if path not in set(changed_paths)]
+    original_modules = dict(original.named_modules())
+    changed_modules = dict(changed.named_modules())
+    missing_paths = [path for path in original_modules if path not in changed_modules]
     if missing_paths:
         return Difference(missing_paths[0], f"the submodule {missing_paths[0]} is gone")
-    kept_paths = [path for path in changed_paths if path in set(original_paths)]
-    for path, changed_path in zip(original_paths, kept_paths, strict=True):
+    common_paths = [path for path in changed_modules if path in original_modules]
+    for path, changed_path in zip(original_modules, common_paths, strict=True):
         if path != changed_path:
             sentence = f"the submodule {changed_path} comes before {path}, in the original after it"
             return Difference(changed_path, f"{sentence} (--contract results accepts this)")

@@ -61,7 +61,8 @@ def compare_random(
             for outcome in (original_first, original_second, changed_first, changed_second)
         )
     if (
-        original_first.random_state_hash != original_second.random_state_hash
+        changed_first.error is None
+        and original_first.random_state_hash != original_second.random_state_hash
         and changed_first.random_state_hash == changed_second.random_state_hash
     ):
         return (

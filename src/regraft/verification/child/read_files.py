@@ -16,15 +16,12 @@ from typing import Any
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/run")
 _REGRAFT = str(Path(__file__).resolve().parents[2])
 _opened_paths: set[str] = set()
-_has_started: list[bool] = []
 
 
 def start_noting_reads() -> None:
     """Note from now on every file that this process opens to read; the audit hook for it stays for
-    the rest of the process, and a second call does nothing."""
-    if not _has_started:
-        _has_started.append(True)
-        sys.addaudithook(_note_opening)
+    the rest of the process."""
+    sys.addaudithook(_note_opening)
 
 
 def _note_opening(event: str, arguments: tuple[Any, ...]) -> None:
@@ -36,21 +33,22 @@ def _note_opening(event: str, arguments: tuple[Any, ...]) -> None:
             _opened_paths.add(os.fsdecode(path))
 
 
-def files_read(folder: Path, package: str) -> list[str]:
+def files_read(folder: Path, package: str) -> tuple[str, ...]:
     """Return, sorted, the absolute paths of the files that were opened to read since
     `start_noting_reads`, and of the imported modules. Files that are not there are among them;
     those in `folder`, of the system, of Regraft and of installed packages are not, except for the
     modules of `package`, the top-level package under test ("" for none)."""
-    return list(_files_read(str(folder), package, len(_opened_paths), len(sys.modules)))
+    return _files_read(str(folder), package, len(_opened_paths), len(sys.modules))
 
 
 @functools.lru_cache(maxsize=1)
 def _files_read(folder: str, package: str, opened: int, imported: int) -> tuple[str, ...]:
     """Return the result of `files_read`; `opened` and `imported` count what it depends on, so that
     it is computed only where that has grown."""
-    own_modules = {origin for name, origin in _imported() if name.partition(".")[0] == package}
+    imported_files = list(_imported())
+    own_modules = {file for name, file in imported_files if name.partition(".")[0] == package}
     paths = {os.path.abspath(path) for path in _opened_paths}
-    paths |= {origin for _, origin in _imported()}
+    paths |= {file for _, file in imported_files}
     library = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     places = (*_SYSTEM, _REGRAFT, folder, *library, *folders_of_packages())
     return tuple(
@@ -62,11 +60,12 @@ def _files_read(folder: str, package: str, opened: int, imported: int) -> tuple[
     )
 
 
-def folders_of_packages() -> list[str]:
+@functools.cache
+def folders_of_packages() -> tuple[str, ...]:
     """Return the folders in which packages are installed for this interpreter."""
     names = ("purelib", "platlib")
     paths = (*map(sysconfig.get_path, names), *site.getsitepackages(), site.getusersitepackages())
-    return [path for path in dict.fromkeys(paths) if os.path.isdir(path)]
+    return tuple(path for path in dict.fromkeys(paths) if os.path.isdir(path))
 
 
 def _imported() -> Iterator[tuple[str, str]]:

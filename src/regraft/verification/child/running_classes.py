@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import nn
 
 from regraft.verification.child.checks.code_replacement import syntax_tree
+from regraft.verification.child.session import Session
 from regraft.verification.class_syntax import used_names
 from regraft.verification.top_level_definitions import definitions_by_name
 
 
-def is_module_class(value: Any) -> bool:
+def is_module_class(value: Any) -> TypeGuard[type]:
     """Return whether a value is a class of modules."""
     return isinstance(value, type) and issubclass(value, nn.Module)
 
@@ -24,13 +25,13 @@ def is_plain_class(value: Any) -> bool:
     return isinstance(value, type) and not issubclass(value, nn.Module)
 
 
-def module_classes(module: ModuleType) -> tuple[type, ...]:
-    """Return the module classes that a file defines at its top level."""
-    return tuple(
-        value
-        for value in vars(module).values()
+def module_classes(module: ModuleType) -> dict[str, type]:
+    """Return by name the classes of modules that a file defines itself, without imported ones."""
+    return {
+        name: value
+        for name, value in vars(module).items()
         if is_module_class(value) and value.__module__ == module.__name__
-    )
+    }
 
 
 @functools.cache
@@ -40,7 +41,7 @@ def classes_running(module: ModuleType, definition: str) -> frozenset[type]:
     value = getattr(module, definition, None)
     return frozenset(
         cls
-        for cls in module_classes(module)
+        for cls in module_classes(module).values()
         if (isinstance(value, type) and issubclass(cls, value))
         or definition in _names_reached(module, cls.__name__)
     )
@@ -63,3 +64,36 @@ def _names_reached(module: ModuleType, name: str) -> frozenset[str]:
             if not is_module_class(getattr(module, mentioned, None))
         }
     return frozenset(reached)
+
+
+def definitions_by_class(session: Session) -> dict[type, tuple[str, ...]]:
+    """Return the module classes of the original file that may run changed definitions, each with
+    the names of the definitions that every instance runs; {} for none. Refuted definitions are left
+    out.
+
+    A module class runs the changed classes that it is or inherits from, mixins included; for an
+    edit by hand also those of `classes_running` that are no module class. With a changed class that
+    is none every module class may, since its constructor may get an instance, such as a
+    configuration.
+    """
+    definitions = {
+        name: getattr(session.original, name)
+        for name in session.ledger.unrefuted()
+        if hasattr(session.original, name)
+    }
+    has_values = not session.by_rules and any(map(is_plain_class, definitions.values()))
+    names_by_class: dict[type, tuple[str, ...]] = {}
+    for cls in module_classes(session.original).values():
+        names = tuple(
+            name
+            for name, definition in definitions.items()
+            if (isinstance(definition, type) and issubclass(cls, definition))
+            or (
+                not session.by_rules
+                and not is_module_class(definition)
+                and cls in classes_running(session.original, name)
+            )
+        )
+        if names or has_values:
+            names_by_class[cls] = names
+    return names_by_class

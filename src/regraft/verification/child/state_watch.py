@@ -6,16 +6,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from operator import is_, itemgetter
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from regraft.execution.nested import flatten
 from regraft.verification.child.saved_state import FIXED, Saved, is_unchanged, restore, save
 from regraft.verification.child.state_leaves import (
     ATTRIBUTE,
@@ -46,6 +45,15 @@ def _watched_names(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str
     """Return the names without those that are skipped or begin with two underscores; cached, since
     thousands of modules have equal names."""
     return tuple(name for name in names if name not in skipped and name[:2] != "__")
+
+
+class StateChange(NamedTuple):
+    """A value at a path of the state that a call left, new or other than before, or `GONE`;
+    `reported` tells whether it is an effect of the call."""
+
+    path: str
+    value: Any
+    reported: bool
 
 
 class _Namespace:
@@ -183,18 +191,28 @@ class Watch:
         with contextlib.redirect_stdout(self._text):
             yield
 
-    def effects(self, number_format: Callable[[], Any]) -> dict[str, Any]:
-        """Return the changes since the watch began and the text printed since the last call of this
-        method, as flat leaves whose paths `is_state` accepts; {} where nothing changed.
+    def changes(self) -> tuple[StateChange, ...]:
+        """Return the changes of attributes, layers, buffers and variables since the watch began."""
+        return tuple(
+            StateChange(path, value, namespace.reported)
+            for namespace in self._namespaces
+            for path, value in namespace.changed()
+        )
+
+    def effects(
+        self, changes: Iterable[StateChange], number_format: Callable[[], Any]
+    ) -> dict[str, Any]:
+        """Return these changes and those of parameters and hooks since the watch began, and the
+        text printed since the last call of this method, as flat leaves whose paths `is_state`
+        accepts; {} where nothing changed.
 
         Decimal numbers become tensors of `number_format`, so that they are compared as results of
-        computations. Changes of buffers are not returned.
+        computations. Changes that are not reported, those of buffers, are left out.
         """
         leaves: dict[str, Any] = {}
-        for namespace in self._namespaces:
-            if namespace.reported:
-                for path, value in namespace.changed():
-                    leaves.update(leaves_of(path, value, self._scope, number_format))
+        for change in changes:
+            if change.reported:
+                leaves.update(leaves_of(change.path, change.value, self._scope, number_format))
         for path, value in self._parameters.changed():
             leaves[f"{ATTRIBUTE}{path}"] = value
         for hooks in self._hooks:
@@ -206,15 +224,6 @@ class Watch:
             numbers = [float(number) for number in DECIMAL.findall(text)]
             leaves[f"{PRINTED}numbers"] = torch.tensor(numbers, dtype=number_format())
         return leaves
-
-    def changed_tensors(self) -> dict[str, torch.Tensor]:
-        """Return by path the tensors in attributes, buffers and variables that changed since the
-        watch began, themselves and not copies."""
-        leaves: dict[str, Any] = {}
-        for namespace in self._namespaces:
-            for path, value in namespace.changed():
-                leaves.update(flatten(value, path))
-        return {path: leaf for path, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
 
     def _take_text(self) -> str:
         """Return the text printed so far and forget it."""

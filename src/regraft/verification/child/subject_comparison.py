@@ -363,12 +363,15 @@ def _longest_call(entry: Recorded, setting: Setting, session: Session) -> tuple[
     most once for each definition and number format: what half precision rounds away grows with
     positions and counts. Adds to `session.widened`."""
     key = entry.definition, f"longest in {setting.dtype}"
+    if key in session.widened:
+        return ()
     constants = domain_of(entry.definition, session).constants
-    calls = tuple(resized_calls(entry.call, constants, features=False))
-    if not calls or key in session.widened:
+    calls = resized_calls(entry.call, constants, features=False)
+    longest = max(calls, key=_element_count, default=None)
+    if longest is None:
         return ()
     session.widened.add(key)
-    return (max(calls, key=_element_count),)
+    return (longest,)
 
 
 def _refute(

@@ -92,9 +92,8 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
     and tuples get each accepted value, options that changed lines of an edit by hand read the first
     `VALUES`, others only the first. Then pairs of options that such lines read change together. At
     the end numbers become negative and zero, and fields that the file reads with a default are left
-    out, where the results stay finite. The search ends after
-    SECONDS of processor time. Options that are tried, also without success, are added to
-    `session.tried_options`.
+    out, where the results stay finite. The search ends after SECONDS of processor time. Options
+    that are tried, also without success, are added to `session.tried_options`.
     """
     part = _with_keywords(part, words, session)
     choices = annotated_choices(

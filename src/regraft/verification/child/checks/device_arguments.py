@@ -27,10 +27,10 @@ def refute_other_devices(part: Part, session: Session) -> None:
     a tensor that meets these. Where both agree on a call, "meta" counts as a value of the option.
     Do nothing where the constructor has no `device`, is told another one than the CPU, or refuses
     this one."""
-    told_device = part.arguments.get(_NAME, _META)
-    if told_device is not None and str(told_device) != "cpu":
+    if _NAME not in part.arguments or str(part.arguments[_NAME]) not in ("None", "cpu"):
         return
-    told_part = replace(part, arguments={**part.arguments, _NAME: _value_like(told_device)})
+    device = str(_META) if isinstance(part.arguments[_NAME], str) else _META
+    told_part = replace(part, arguments={**part.arguments, _NAME: device})
     subject = told_part.subject("with another device")
 
     def find_difference() -> Difference | None:
@@ -62,11 +62,6 @@ def refute_other_devices(part: Part, session: Session) -> None:
             describe_failure(subject, 0, None, None, difference) if difference else {},
         )
     session.revert(session.ledger.refuted())
-
-
-def _value_like(device: Any) -> Any:
-    """Return the device "meta", as a text where `device` is one."""
-    return str(_META) if isinstance(device, str) else _META
 
 
 def _build(part: Part, module: ModuleType) -> Any:

@@ -13,13 +13,13 @@ import torch
 from regraft.verification.child.call_arguments import Call, is_mask, map_tensors, tensors
 
 _KIND = "number formats"
-_MIXED, _COMPLEX, _LISTS = "one input in bfloat16", "complex numbers", "one input as a list"
+MIXED, _COMPLEX, _LISTS = "one input in bfloat16", "complex numbers", "one input as a list"
 _SHORT, _LARGE = "integers in int32", "integers above 2**30"
 _BYTES, _WHOLE = "inputs in uint8", "inputs in int32"
 
 # The words of a definition that are a reason to try a format.
 _REASONS = {
-    _MIXED: r"dtype|\.to\(|type_as|\.(float|half|bfloat16|double)\(\)",
+    MIXED: r"dtype|\.to\(|type_as|\.(float|half|bfloat16|double)\(\)",
     _SHORT: r"dtype|\.to\(|type_as|\.(int|long|short|byte)\(\)",
     _LARGE: r"int32|\.int\(\)",
     _BYTES: r"uint8|is_floating_point|\.byte\(\)",
@@ -36,17 +36,11 @@ def formats_to_try(text: str) -> frozenset[str]:
     return frozenset(kind for kind, pattern in _REASONS.items() if re.search(pattern, text))
 
 
-def names_floating_formats(text: str) -> bool:
-    """Return whether the text of a definition names a floating format or changes one."""
-    return _MIXED in formats_to_try(text)
-
-
 def calls_in_other_formats(call: Call, kinds: frozenset[str]) -> Iterator[Call]:
     """Yield a call in the formats of `kinds`, keys of `_REASONS`, each where that changes a tensor;
-    with `_MIXED` one of several floating inputs changes, with `_LISTS` one
-    input, in turn. Masks keep their format. The
-    original may refuse such a call."""
-    if _MIXED in kinds:
+    with `MIXED` one of several floating inputs changes, with `_LISTS` one input, in turn. Masks
+    keep their format. The original may refuse such a call."""
+    if MIXED in kinds:
         yield from _mixed_calls(call)
     if _LISTS in kinds:
         yield from _calls_with_a_list(call)
@@ -65,11 +59,7 @@ def calls_in_other_formats(call: Call, kinds: frozenset[str]) -> Iterator[Call]:
 def _mixed_calls(call: Call) -> Iterator[Call]:
     """Yield a call with one of its floating inputs in bfloat16, in turn; nothing for fewer than
     two."""
-    floating = [
-        number
-        for number, tensor in enumerate(tensors(call))
-        if tensor.is_floating_point() and not is_mask(tensor)
-    ]
+    floating = [number for number, tensor in enumerate(tensors(call)) if _is_floating(tensor)]
     for number in floating[:_SINGLE] if len(floating) > 1 else ():
         yield _with_one_changed(
             call, number, lambda tensor: tensor.to(torch.bfloat16), "in bfloat16"
@@ -98,6 +88,11 @@ def _with_one_changed(
     return map_tensors(call, change_if_numbered, f"input {number} {description}", _KIND)
 
 
+def _is_floating(tensor: Any) -> bool:
+    """Return whether a tensor holds floating-point numbers and is no mask."""
+    return tensor.is_floating_point() and not is_mask(tensor)
+
+
 def _is_integer(tensor: Any) -> bool:
     """Return whether a tensor holds integers, but no truth values."""
     return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
@@ -116,7 +111,7 @@ def _far_apart(tensor: Any) -> Any:
 def _in_bytes(tensor: Any) -> Any:
     """Return whole numbers from 0 to 255 in the place of floating ones, in uint8; another tensor,
     and a mask, as they are."""
-    if not tensor.is_floating_point() or is_mask(tensor):
+    if not _is_floating(tensor):
         return tensor
     return (tensor.abs() * 40).clamp(max=255).to(torch.uint8)
 
@@ -124,7 +119,7 @@ def _in_bytes(tensor: Any) -> Any:
 def _as_whole_numbers(tensor: Any) -> Any:
     """Return whole numbers in the place of floating ones, in int32; another tensor, and a mask, as
     they are."""
-    if not tensor.is_floating_point() or is_mask(tensor):
+    if not _is_floating(tensor):
         return tensor
     return (tensor * 40).round().to(torch.int32)
 
@@ -132,7 +127,7 @@ def _as_whole_numbers(tensor: Any) -> Any:
 def _as_complex(tensor: Any) -> Any:
     """Return complex numbers with a floating tensor as real part and its negated half as imaginary
     part; another tensor and a mask as they are. Half precision becomes single precision."""
-    if not tensor.is_floating_point() or is_mask(tensor):
+    if not _is_floating(tensor):
         return tensor
     real = tensor if tensor.dtype == torch.float64 else tensor.float()
     return torch.complex(real, -real / 2)

@@ -25,10 +25,10 @@ def other_forms(
     """Yield values of another form for an option of a file with the syntax tree `tree`: a tuple and
     a list of unequal numbers for a number, or the number for a tuple of equal ones, where the file
     tests the type of the option or makes a tuple of it; an iterator over a tuple or list that the
-    file makes a sequence of; a string in upper case where the file
-    lowers it, or the other way round; a mapping with an entry that the file looks up and
-    that is missing, whose value is another one than its default; the other members of an
-    enumeration. `other_values` returns other values for a name and a plain value."""
+    file makes a sequence of; a string in upper case where the file lowers it, or the other way
+    round; a mapping with an entry that the file looks up and that is missing, whose value is
+    another one than its default; the other members of an enumeration. `other_values` returns other
+    values for a name and a plain value."""
     if isinstance(value, Enum):
         yield from (member for member in type(value) if member is not value)
     elif type(value) is int and _may_be_tuple(name, tree):

@@ -3,7 +3,6 @@ layer in float32."""
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verification.child.checks.code_replacement import definition_node
+from regraft.verification.child.checks.comparison_domain import domain_of
 from regraft.verification.child.checks.decoding_models import build_original, is_accepted
-from regraft.verification.child.checks.format_variants import names_floating_formats
+from regraft.verification.child.checks.format_variants import MIXED
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.session import Session
 
@@ -28,7 +27,7 @@ def with_a_layer_in_bfloat16(
     """Yield a subject with one layer in bfloat16, for each of the first `_LAYERS` layers of the
     first instance of each changed definition that names formats, where the original runs so. Such
     subjects have no recipe, since no reproducer builds them. Nothing for changes by rules."""
-    for name in definitions if not session.by_rules else ():
+    for name in definitions:
         for path in _layers_of(name, subject, session):
             mixed = replace(
                 subject,
@@ -44,10 +43,8 @@ def _layers_of(definition: str, subject: Subject, session: Session) -> list[str]
     """Return the paths of the first `_LAYERS` layers with floating parameters in the first instance
     of a definition in a model; [] where the definition does not name formats in either version, or
     has no instance in the model."""
-    nodes = (definition_node(module, definition) for module in (session.original, session.changed))
     cls = getattr(session.original, definition, None)
-    is_about_formats = any(node and names_floating_formats(ast.unparse(node)) for node in nodes)
-    if not is_about_formats or not isinstance(cls, type):
+    if MIXED not in domain_of(definition, session).formats or not isinstance(cls, type):
         return []
     model = build_original(subject, session)
     instances = (path for path, module in model.named_modules() if isinstance(module, cls))

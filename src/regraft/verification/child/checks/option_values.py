@@ -17,6 +17,7 @@ from regraft.verification.child.checks.forms_of_options import other_forms
 from regraft.verification.child.drivers import config_variations, source_hints
 from regraft.verification.child.drivers.configuration_objects import fields_of, is_config
 from regraft.verification.child.drivers.standalone_parts import Part
+from regraft.verification.child.running_classes import is_module_class
 
 VALUES = 5  # the most other values of a number, flag or unset option that changed lines read
 _LARGEST_NUMBER = 8  # the largest integer that is no size
@@ -60,7 +61,7 @@ def other_values(
     first. `tree` is the syntax tree of the file."""
     candidates: tuple[Any, ...] = ()
     cls = value.func if isinstance(value, functools.partial) else value
-    if isinstance(cls, type) and issubclass(cls, nn.Module):
+    if is_module_class(cls):
         is_activation = cls.__module__.endswith("activation")
         candidates = (nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,)
     elif _is_function_of_torch(value):

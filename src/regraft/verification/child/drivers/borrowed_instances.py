@@ -20,7 +20,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import nn
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.argument_variants import signature_of
@@ -30,6 +29,7 @@ from regraft.verification.child.drivers.class_instances import Instance, builder
 from regraft.verification.child.drivers.driver_protocol import yield_until_error
 from regraft.verification.child.drivers.input_guesses import AcceptedInputs
 from regraft.verification.child.file_import import load_original
+from regraft.verification.child.running_classes import is_module_class
 from regraft.verification.child.session import Session, build_seeded
 
 FILES = 4  # the most files that are imported for a class
@@ -115,7 +115,7 @@ def _instances_in(path: Path, cls: type, find: Finder, session: Session) -> Iter
         return
     for name in _class_names(cls.__name__, text)[:CLASSES]:
         user = getattr(module, name, None)
-        if isinstance(user, type) and issubclass(user, nn.Module):
+        if is_module_class(user):
             instance = find(user, module, text)
             if instance is not None:
                 yield from _borrowed(instance, module, cls, session)

@@ -6,10 +6,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from types import FunctionType, ModuleType
-from typing import Any, ClassVar, TypeGuard
-
-from torch import nn
+from types import FunctionType
+from typing import Any, ClassVar
 
 from regraft.verification.child.drivers import (
     config_shrinking,
@@ -34,6 +32,7 @@ from regraft.verification.child.drivers.guessed_instances import (
 from regraft.verification.child.drivers.instance_variations import FileFacts, variation_subjects
 from regraft.verification.child.drivers.model_builders import Builder, builders
 from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
+from regraft.verification.child.running_classes import is_module_class, module_classes
 from regraft.verification.child.session import Session, build_seeded
 from regraft.verification.definition_changes import Change
 
@@ -78,24 +77,9 @@ class GuessingDriver:
             yield from _change_subjects(change, facts, session)
         for relative in session.relatives_to_run():
             value = getattr(session.original, relative.name, None)
-            if relative in session.relatives_to_run() and _is_model_class(value):
+            if relative in session.relatives_to_run() and is_module_class(value):
                 relatives = _relative_subjects(relative.name, value, facts, session)
                 yield from yield_until_error(relatives, ledger, f"{relative.name} (inference)")
-
-
-def model_classes_of(module: ModuleType) -> dict[str, type]:
-    """Return by name the subclasses of `nn.Module` that a file defines itself, without imported
-    ones."""
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if _is_model_class(value) and value.__module__ == module.__name__
-    }
-
-
-def _is_model_class(value: Any) -> TypeGuard[type]:
-    """Return whether a value is a subclass of `nn.Module`."""
-    return isinstance(value, type) and issubclass(value, nn.Module)
 
 
 def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
@@ -107,7 +91,7 @@ def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
     counts = Counter(name for names in _names_above_missing(facts, session) for name in names)
     classes = {
         name: cls
-        for name, cls in model_classes_of(session.original).items()
+        for name, cls in module_classes(session.original).items()
         if counts[name] > 1 and not hasattr(cls, "config_class")
         if takes_config(cls, session.original, facts.text)
     }
@@ -136,7 +120,7 @@ def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iter
     candidates: Iterator[Subject] = iter(())
     if isinstance(value, FunctionType):
         candidates = function_subjects(name, session)
-    elif _is_model_class(value):
+    elif is_module_class(value):
         candidates = _class_subjects(name, value, facts, session)
     yield from yield_until_error(candidates, session.ledger, f"{name} (inference)")
     if change in session.uncovered_changes():
@@ -152,7 +136,7 @@ def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Ite
     until it is complete: they call it with arguments that it expects."""
     callers = [
         (name, cls)
-        for name, cls in model_classes_of(session.original).items()
+        for name, cls in module_classes(session.original).items()
         if name != definition and definition in parts_driver.names_in_methods(cls)
     ]
     for name, cls in callers[:CALLERS]:
@@ -164,7 +148,7 @@ def _outermost_subjects(definition: str, facts: FileFacts, session: Session) -> 
     """Yield subjects of the first `CALLERS` classes of the file that use a definition through
     others, those that the fewest definitions use first, until it is complete: a whole model makes
     the arguments that its parts expect."""
-    classes = model_classes_of(session.original)
+    classes = module_classes(session.original)
     above = source_hints.names_leading_to(frozenset({definition}), facts.text) - {definition}
     users = {
         name: len(source_hints.names_leading_to(frozenset({name}), facts.text))

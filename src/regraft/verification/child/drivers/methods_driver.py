@@ -16,6 +16,7 @@ from regraft.verification.child.checks.code_replacement import functions_of
 from regraft.verification.child.drivers import further_calls, guessed_slots, input_guesses
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
 from regraft.verification.child.drivers.subject_reach import measure_reach
+from regraft.verification.child.running_classes import is_module_class
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 from regraft.verification.definition_changes import Change
 
@@ -86,7 +87,7 @@ class MethodsDriver:
         session = task.session
         for change in session.uncovered_changes():
             cls = getattr(session.original, change.definition, None)
-            if not isinstance(cls, type) or not issubclass(cls, nn.Module):
+            if not is_module_class(cls):
                 continue
             for name in _uncalled_methods(change, session):
                 if self.tried[change.definition, name] < MODELS and not session.ledger.is_late():

@@ -27,12 +27,7 @@ from regraft.verification.child.drivers.configuration_objects import fields_of, 
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.module_flags import with_flags
 from regraft.verification.child.file_import import plain_module_name
-from regraft.verification.child.running_classes import (
-    classes_running,
-    is_module_class,
-    is_plain_class,
-    module_classes,
-)
+from regraft.verification.child.running_classes import definitions_by_class
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 PARTS = 2  # the most instances of one definition that are built by themselves
@@ -44,9 +39,8 @@ class Part:
     """An instance of a class in a model, so that it can be built and called by itself.
 
     `definition` is the changed class or function, `cls` the class of the instance: that class, one
-    that inherits from it, or one that uses it.
-    `arguments` are those of the constructor by name, `calls` those that the instance got,
-    `flags` those that the model changes (`module_flags`).
+    that inherits from it, or one that uses it. `arguments` are those of the constructor by name,
+    `calls` those that the instance got, `flags` those that the model changes (`module_flags`).
     """
 
     definition: str
@@ -107,7 +101,7 @@ def parts_of(subject: Subject, session: Session) -> Parts:
     raises; an error in the call ends the call only.
     """
     parts = Parts()
-    names_by_class = _names_by_class(session)
+    names_by_class = definitions_by_class(session)
     if not names_by_class:
         return parts
     construction_by_id: dict[int, tuple[Any, Arguments]] = {}
@@ -168,39 +162,6 @@ def accepts(part: Part, session: Session, *, finite: bool = False) -> bool:
 def with_calls(part: Part, change: Callable[[Call], Call]) -> Part:
     """Return a copy of the part whose calls are `change` of each of its calls."""
     return replace(part, calls=tuple(map(change, part.calls)))
-
-
-def _names_by_class(session: Session) -> dict[type, tuple[str, ...]]:
-    """Return the module classes of the original file that may run changed definitions, each with
-    the names of the definitions that every instance runs; {} for none. Refuted definitions are left
-    out.
-
-    A module class runs the changed classes that it is or inherits from, mixins included; for an
-    edit by hand also those of `classes_running` that are no module class. With a changed class that
-    is none every module class may, since its constructor may get an instance, such as a
-    configuration (`_definitions_of`).
-    """
-    definitions = {
-        name: getattr(session.original, name)
-        for name in session.ledger.unrefuted()
-        if hasattr(session.original, name)
-    }
-    has_values = not session.by_rules and any(map(is_plain_class, definitions.values()))
-    names_by_class: dict[type, tuple[str, ...]] = {}
-    for cls in module_classes(session.original):
-        names = tuple(
-            name
-            for name, definition in definitions.items()
-            if (isinstance(definition, type) and issubclass(cls, definition))
-            or (
-                not session.by_rules
-                and not is_module_class(definition)
-                and cls in classes_running(session.original, name)
-            )
-        )
-        if names or has_values:
-            names_by_class[cls] = names
-    return names_by_class
 
 
 def _definitions_of(
