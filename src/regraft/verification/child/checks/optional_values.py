@@ -22,6 +22,7 @@ from regraft.verification.child.checks.argument_variants import (
     method_of,
     with_argument,
 )
+from regraft.verification.child.checks.returned_values import returned_tensors, returned_tuples
 from regraft.verification.child.checks.source_reads import unpacked_parts
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 
@@ -55,7 +56,8 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
 
     The value is a tensor whose shape follows from the other inputs; or a number, a list of one or a
     pair of tensors where the annotation names such. Where the original refuses two inputs together,
-    the first integer tensor is left out (embeddings in the place of tokens).
+    the first integer tensor is left out (embeddings in the place of tokens), or the first mask
+    (too short for a cache).
     """
     bound = bound_arguments(call, target.callable)
     if bound is None:
@@ -68,16 +70,17 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     ]
     if not absent_parameters:
         return
+    mask_names = [
+        name for name in arguments if name.endswith("mask") and arguments[name] is not None
+    ]
     trials = _Trials(
         call,
         target,
         signature,
         execute(target, call, Plan(gradients=False)),
         [name for name, value in arguments.items() if _is_integer(value)],
+        mask_names,
     )
-    mask_names = [
-        name for name in arguments if name.endswith("mask") and arguments[name] is not None
-    ]
     for parameter in absent_parameters[:_PARAMETERS]:
         for candidate in itertools.islice(trials.accepted_calls(parameter), _ACCEPTED):
             yield candidate
@@ -98,21 +101,26 @@ def _can_get_value(parameter: inspect.Parameter, value: Any) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Trials:
     """A call whose parameters get values, with the original's outcome without them; the first of
-    `integer_names` is left out where both are refused together."""
+    `integer_names`, or of `mask_names`, is left out where both are refused together."""
 
     call: Call
     target: Target
     signature: inspect.Signature
     outcome_without: Outcome
     integer_names: list[str]
+    mask_names: list[str]
 
     def accepted_calls(self, parameter: inspect.Parameter) -> Iterator[Call]:
         """Yield the call with each value of a parameter that the original accepts and that changes
-        its results."""
+        its results: of tuples those that the call returned come first, of tensors last."""
+        outputs = self.outcome_without.outputs
         values = values_for(parameter, self.call, self.target.module)
         if _may_be_unpacked(parameter):
             count = unpacked_parts(method_of(self.target.callable), parameter.name)
-            values = itertools.chain(_tuples_like(self.call, count), values)
+            tuples = _tuples_like(self.call, count)
+            values = itertools.chain(returned_tuples(outputs), tuples, values)
+        if _can_be_tensor(parameter):
+            values = itertools.chain(values, returned_tensors(outputs))
         for description, value in values:
             accepted = self._accepted_call(parameter.name, value)
             if accepted is not None:
@@ -121,14 +129,16 @@ class _Trials:
 
     def _accepted_call(self, name: str, value: Any) -> Call | None:
         """Return the call with a value that the original accepts and that changes its results, if
-        necessary without the first integer tensor; None where there is no such call."""
+        necessary without the first integer tensor, or for a tuple, which may be longer than a mask
+        covers, without the first mask; None where there is no such call."""
         with_value = with_argument(self.call, self.signature, name, value)
+        names_to_omit = [
+            *self.integer_names[:1],
+            *(self.mask_names[:1] if isinstance(value, tuple) else ()),
+        ]
         candidates = [
             with_value,
-            *(
-                with_argument(with_value, self.signature, integer_name, None)
-                for integer_name in self.integer_names[:1]
-            ),
+            *(with_argument(with_value, self.signature, other, None) for other in names_to_omit),
         ]
         for candidate in candidates:
             outcome = execute(self.target, candidate, Plan(gradients=False))
