@@ -1,4 +1,5 @@
-"""Test the findings over every modeling file of the pinned transformers against a golden summary.
+"""Test the findings in modeling files of the pinned transformers against a golden summary of all;
+a third of them are read, all where the summary is written.
 
 A change that moves the summary shows the difference; when it is wanted, write the new one with
 
@@ -34,7 +35,14 @@ def test_findings_in_real_files(transformers: Path) -> None:
         pytest.skip(f"the golden summary is of another version than {version}")
     rules, _ = compile_rules(load_rules(["adopter", "torch"])[0])
     summary: dict[str, dict[str, int]] = {}
-    paths = sorted((transformers / "models").glob("*/modeling_*.py"))
+    is_update = bool(os.environ.get("REGRAFT_UPDATE_GOLDEN"))
+    names = sorted(path.name for path in (transformers / "models").iterdir())
+    names = names if is_update else names[::3]
+    paths = [
+        path
+        for name in names
+        for path in sorted((transformers / "models" / name).glob("modeling_*.py"))
+    ]
     for path, report in zip(
         paths, collected_between(check_file(path, rules) for path in paths), strict=True
     ):
@@ -54,6 +62,7 @@ def test_findings_in_real_files(transformers: Path) -> None:
             **dict(sorted(counts.items())),
         }
     text = json.dumps(summary, indent=0, sort_keys=True) + "\n"
-    if os.environ.get("REGRAFT_UPDATE_GOLDEN"):
+    if is_update:
         GOLDEN.write_text(text)
-    assert json.loads(GOLDEN.read_text()) == summary
+    golden = json.loads(GOLDEN.read_text())
+    assert {name: golden[name] for name in names if name in golden} == summary

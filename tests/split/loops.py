@@ -48,7 +48,7 @@ class Block(nn.Module):
 class LanguageModel(nn.Module):
     """A decoder of two layers that generates until its end token."""
 
-    def __init__(self, vocabulary=12, width=16, block_size=8):
+    def __init__(self, vocabulary=12, width=16, block_size=6):
         super().__init__()
         self.block_size = block_size
         self.eos = 3
@@ -83,7 +83,7 @@ class LanguageModel(nn.Module):
 
 class GreedyGeneration(LanguageModel):
     @torch.no_grad()
-    def forward(self, idx, max_new_tokens=9):
+    def forward(self, idx, max_new_tokens=6):
         for _ in range(max_new_tokens):
             idx_cond = idx[:, -self.block_size :]
             logits, _ = self.logits(idx_cond)
@@ -98,7 +98,7 @@ class GreedyGeneration(LanguageModel):
 class BlockSizeGeneration(LanguageModel):
     """The version of nanoGPT: crops only where the sequence is too long, stops by the token."""
 
-    def forward(self, idx, max_new_tokens=9, temperature=1.0, top_k=None):
+    def forward(self, idx, max_new_tokens=6, temperature=1.0, top_k=None):
         return self.generate(idx, max_new_tokens, temperature, top_k)
 
     @torch.no_grad()

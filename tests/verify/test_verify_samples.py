@@ -55,12 +55,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return tmp_path
 
 
-def run(project: Any, changed: Any, driver: Any = "driver.py:block") -> Any:
+def run(project: Any, changed: Any, driver: Any = "driver.py:block", **options: Any) -> Any:
     """Return the verdicts on a changed file by definition."""
-    return {
-        v.definition: v
-        for v in verify(project / "model.py", changed, driver=driver, time_limit=120)
-    }
+    verdicts = verify(project / "model.py", changed, driver=driver, time_limit=120, **options)
+    return {verdict.definition: verdict for verdict in verdicts}
 
 
 def test_groups_cover_all_samples() -> None:
@@ -68,13 +66,32 @@ def test_groups_cover_all_samples() -> None:
     assert sorted(name for group in EQUAL_GROUPS for name in group) == sorted(EQUAL)
 
 
+SEEN_BY_DEFAULT_EFFORT = {"gradients where no key is visible", "other cast order"}
+REPRODUCED = {"other eps", "twice the rate", "no mask", "new parameter", "hooks bypassed"}
+
+
 @pytest.mark.parametrize("names", WRONG_GROUPS, ids=", ".join)
 def test_wrong_rewrites_are_refuted(project: Any, names: Any) -> None:
-    verdicts = run(project, rewritten(WRONG, names))
+    effort = "low" if SEEN_BY_DEFAULT_EFFORT.isdisjoint(names) else "default"
+    verdicts = run(project, rewritten(WRONG, names), effort=effort)
     for name in names:
         verdict = verdicts[WRONG[name][0]]
         assert verdict.status == "refuted", (name, verdict.reason, verdict.evidence)
         assert verdict.reason
+        if name in REPRODUCED:
+            assert_reproduced(verdict)
+
+
+def assert_reproduced(verdict: Any) -> None:
+    """Run the reproducer of a verdict on its own: it says what the verdict says."""
+    process = subprocess.run(
+        [sys.executable, "-I", verdict.evidence["reproducer"]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 1, process.stderr
+    assert verdict.reason in process.stdout
 
 
 @pytest.mark.parametrize("names", EQUAL_GROUPS, ids=", ".join)
@@ -105,21 +122,8 @@ def test_inference_alone(project: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["other eps", "twice the rate", "no mask", "new parameter", "hooks bypassed"]
-)
-def test_reproducer_runs_on_its_own(project: Any, name: str) -> None:
-    verdict = run(project, rewritten(WRONG, (name,)))[WRONG[name][0]]
-    script = verdict.evidence["reproducer"]
-    process = subprocess.run(
-        [sys.executable, "-I", script], capture_output=True, text=True, check=False
-    )
-    assert process.returncode == 1, process.stderr
-    assert verdict.reason in process.stdout
-
-
 def test_json(project: Any) -> None:
-    document = to_json(run(project, rewritten(WRONG, ("no residual",))).values())
+    document = to_json(run(project, rewritten(WRONG, ("no residual",)), effort="low").values())
     assert document["version"] == 1
     assert set(document["verdicts"][0]) == {
         "file",

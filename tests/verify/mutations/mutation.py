@@ -33,7 +33,7 @@ class Mutation:
             raise ValueError(f"{self.definition} is not defined once")
         start = starts[0] + 1
         ends = [text.find(mark, start) for mark in ("\n\n\n", "\n@")]
-        end = min([one for one in ends if one >= 0], default=len(text))
+        end = min([place for place in ends if place >= 0], default=len(text))
         body = text[start:end]
         if body.count(self.old) != 1:
             raise ValueError(
@@ -48,11 +48,20 @@ def right(definition: str, old: str, new: str, why: str) -> Mutation:
 
 
 def rounds(mutations: tuple[Mutation, ...]) -> tuple[tuple[Mutation, ...], ...]:
-    """Groups with one mutation of each definition, so that one run judges many."""
+    """Return groups with one mutation of each definition, so that one run judges many; right
+    rewrites, which take longer, are apart from wrong ones."""
     groups: list[dict[str, Mutation]] = []
-    for one in mutations:
-        group = next((group for group in groups if one.definition not in group), None)
+    for mutation in mutations:
+        group = next((group for group in groups if _fits(mutation, group)), None)
         if group is None:
             groups.append(group := {})
-        group[one.definition] = one
+        group[mutation.definition] = mutation
     return tuple(tuple(group.values()) for group in groups)
+
+
+def _fits(mutation: Mutation, group: dict[str, Mutation]) -> bool:
+    """Return whether a group by definition lacks a mutation's definition, and holds mutations with
+    the same expected verdict."""
+    return mutation.definition not in group and all(
+        mutation.expected == member.expected for member in group.values()
+    )

@@ -31,6 +31,7 @@ if sys.platform == "linux":  # here, so that not every child imports it
 
 _FORKS = sys.platform == "linux"  # elsewhere libraries may not be used after a fork
 _IDLE_SECONDS = 60.0
+_TRACER = "torch._dynamo"  # the module that the launcher imports for children that trace
 # where compilers store what they made, by the variable that names the folder
 _STORES = {
     "TRITON_CACHE_DIR": "triton",
@@ -44,13 +45,18 @@ def main() -> None:
     nothing for `_IDLE_SECONDS`. Write the child's process id, then after its end its exit status,
     and end the processes that the child started and orphaned.
 
-    Where the system cannot fork, answer the first request in this process, which then ends.
+    From the second request on, children that trace find PyTorch prepared for it. Where the system
+    cannot fork, answer the first request in this process, which then ends.
     """
     adopt_orphans()
     requests, answers = _take_standard_streams()
+    is_first = True
     while _becomes_readable(requests) and (line := requests.readline()):
         request = json.loads(line)
         _import(request["imports"])
+        if not is_first and _TRACER in request["imports"]:
+            _prepare_tracing()
+        is_first = False
         gc.freeze()  # else every child visits, and thereby copies, all that was imported
         read_end, write_end = os.pipe()
         pid = os.fork() if _FORKS else 0
@@ -87,6 +93,13 @@ def _import(modules: list[str]) -> None:
     for module in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
+
+
+def _prepare_tracing() -> None:
+    """Trace an example in this process, once. Where tracing fails, children trace from the start,
+    and say for what reason."""
+    with contextlib.suppress(Exception):
+        importlib.import_module("regraft.verification.child.tracing_example").trace_example()
 
 
 def _becomes_readable(requests: IO[bytes]) -> bool:

@@ -3,7 +3,7 @@ and by `torch.export`, where the original can."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ def compare_captures(
     Means by which the original is not captured, or the changed version is not in time, are skipped.
     """
     agreeing: list[str] = []
-    for means, capture in (("torch.compile(fullgraph=True)", _compile), ("torch.export", _export)):
+    for means, capture in CAPTURES.items():
         with ledger.step("original", definition, means):
             original_result = run_capture(capture, original, call)
         if isinstance(original_result, BaseException):
@@ -97,3 +97,9 @@ def _export(target: Target, arguments: call_arguments.LiveArguments) -> Any:
         raise TypeError("only modules are exported")
     program = torch.export.export(target.module, arguments.args, arguments.kwargs, strict=False)
     return program.module()(*arguments.args, **arguments.kwargs)
+
+
+CAPTURES: Mapping[str, Capture] = {
+    "torch.compile(fullgraph=True)": _compile,
+    "torch.export": _export,
+}

@@ -34,9 +34,9 @@ def sizes_of_guards(
     without those of the call; () where a version does not run on symbolic sizes. The journal gets
     both steps."""
     with ledger.step("original", name, "sizes as symbols"):
-        original_guards = _guards(original, call)
+        original_guards = guards_of(original, call)
     with ledger.step("changed", name, "sizes as symbols"):
-        changed_guards = _guards(changed, call)
+        changed_guards = guards_of(changed, call)
     if original_guards is None or changed_guards is None:
         return ()
     sizes = {number for guard in original_guards ^ changed_guards for number in guard[1]}
@@ -44,7 +44,7 @@ def sizes_of_guards(
     return tuple(sorted(size for size in sizes - call_sizes if 2 < size <= _LARGEST)[:_MOST])
 
 
-def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]] | None:
+def guards_of(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]] | None:
     """Return the guards of a run of a copy of the model as text, without the names of symbols, each
     with its numbers; None where the run fails. State that the run leaves behind is restored."""
     from torch._subclasses.fake_tensor import FakeTensorMode
