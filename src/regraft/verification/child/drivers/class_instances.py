@@ -76,7 +76,9 @@ class Failure:
 def not_built_message(values: Mapping[str, Any]) -> str:
     """Return the beginning of the reason that a class cannot be built from some values; the error
     follows it."""
-    return f"cannot be built from {show_values(values)}: "
+    if shown := show_values(values):
+        return f"cannot be built from {shown}: "
+    return f"cannot be built {'from a guessed configuration' if values else 'without arguments'}: "
 
 
 def try_values(
