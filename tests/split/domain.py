@@ -104,8 +104,8 @@ class Words(nn.Module):
     def forward(self, ids):
         y = self.inner(ids)
         if ids.sum() % 2 == 0:
-            return y + 1
-        return y
+            return y, 1
+        return y, 0
 
 
 class ContainsInAList(Words):
@@ -160,6 +160,28 @@ class Remainder(Words):
     class Inner(nn.Module):
         def forward(self, ids):
             return ids % 3
+
+
+class RemainderOfFloats(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return ids.float() * 1e4 % 3, 7.5 % (ids * 1e-6), (ids * 1e4).remainder(-2.5)
+
+
+class ChangedByDivision(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            rest, quotient, floor = ids * 1e4, ids * 1.0, ids.clone()
+            rest %= 3
+            quotient //= 0.1
+            floor.floor_divide_(3)
+            return rest, quotient, floor
+
+
+class LogOfSigmoid(Words):
+    class Inner(nn.Module):
+        def forward(self, ids):
+            return torch.nn.functional.logsigmoid(ids * -0.4)
 
 
 class TruncatedRemainder(Words):

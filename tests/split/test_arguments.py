@@ -363,3 +363,21 @@ def test_an_encoder_of_transformers_takes_masks_of_any_padding() -> None:
         with torch.no_grad():
             expected = model(**call)
         assert difference(result(**call), expected) == ""
+
+
+class Converts(nn.Module):
+    def forward(self, x: Any) -> Any:
+        y = x.to(torch.bfloat16)
+        return y * 2 if y.sum() > 0 else -y
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_type_that_numpy_lacks_is_refused_by_name(dtype: Any) -> None:
+    calls = [(torch.ones(2, 3, dtype=dtype),)]
+    with pytest.raises(Unsplittable, match=r"test_arguments\.py:\d+: .*NumPy has no torch\.bfloat"):
+        regraft.split(Converts().eval(), calls, cache=False)
+
+
+def test_a_sparse_argument_is_refused_by_name() -> None:
+    with pytest.raises(Unsplittable, match=r"argument x: a tensor of torch\.sparse_coo is not"):
+        regraft.split(Converts().eval(), [(torch.eye(3).to_sparse(),)], cache=False)

@@ -23,12 +23,15 @@ NETWORKS = [
 ]
 # what is answered for every input, by islands or not, and what is refused; the others raise
 ANSWERED = {
+    domain.ChangedByDivision,
     domain.ClampedToAFraction,
     domain.FloorDivide,
     domain.FloorDivision,
     domain.FloorDivisionOfFloats,
     domain.LargeSum,
+    domain.LogOfSigmoid,
     domain.Remainder,
+    domain.RemainderOfFloats,
     domain.RoundedDown,
     domain.RunningSum,
     domain.ShiftedRight,

@@ -14,6 +14,7 @@ from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_call, locate_forward
 from regraft.splitting.program.residual import Region, Step
 from regraft.splitting.program.result_classes import Classes
+from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.branch_exploration import RegionModule
 from regraft.splitting.sampling.dynamic_sizes import DynamicSize, Group, make_examples
 
@@ -71,7 +72,23 @@ def bind_network(model: torch.nn.Module, example_inputs: list[Any]) -> Network:
             line,
             "the example calls differ in types, dimensions or constants, which is not supported",
         )
+    check_tensors(path, line, calls[0])
     return Network(unpacking, path, calls, model, arguments_of_calls, packed, len(calls))
+
+
+def check_tensors(path: str, line: int, call: dict[str, Any]) -> None:
+    """Raise Unsplittable, at `path` and `line`, for an argument that NumPy has no array for, as
+    which the host takes it: a sparse tensor, or one of a type such as bfloat16."""
+    for key, value in call.items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.layout != torch.strided:
+            reason = f"argument {key}: a tensor of {value.layout} is not supported as an input"
+            raise Unsplittable(path, line, f"{reason}; make it dense by to_dense()")
+        try:
+            to_numpy(value)
+        except TypeError as problem:
+            raise Unsplittable(path, line, f"argument {key}: {problem}") from problem
 
 
 def add_sizes(network: Network, sizes: list[DynamicSize]) -> Network:

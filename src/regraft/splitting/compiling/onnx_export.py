@@ -30,8 +30,8 @@ from regraft.splitting.compiling.size_guards import without_fast_path
 from regraft.splitting.compiling.size_limits import Sample, varying_axes
 from regraft.splitting.compiling.tracing_replacements import replaced_functions
 from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.branch_exploration import RegionModule
-from regraft.splitting.sampling.decision_recorder import to_numpy
 
 try:
     from torch.onnx._internal.torchscript_exporter import symbolic_helper

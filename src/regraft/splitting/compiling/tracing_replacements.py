@@ -1,8 +1,7 @@
 """Functions that take the place of torch's while a region is traced to ONNX, where the exporter
 writes an operation that computes something else.
 
-* torch's `//` rounds towards minus infinity, the exporter's towards zero; of floating-point numbers
-  torch takes the remainder first, so that `1.0 // 0.1` is 9.
+* quotients and remainders: `traced_division.py`.
 * torch adds up and multiplies whole numbers in 64 bits, ONNX in the type of the operand, and ONNX
   Runtime adds up those of 64 bits as floating-point numbers, which are exact up to 2**53.
 * torch clamps whole numbers to a fraction as floating-point numbers, the exporter rounds the bound.
@@ -11,6 +10,7 @@ writes an operation that computes something else.
   their order (https://onnx.ai/onnx/operators/onnx__TopK.html).
 * torch raises whole numbers to a power, and fills tensors with them, exactly; ONNX Runtime's power
   is that of floating-point numbers, and the exporter fills by way of such.
+* the exporter takes the logarithm of the sigmoid, which is rough far below zero.
 * the exporter takes the number with which `pad` and `nan_to_num` fill for a constant, and divides
   by zero for `linspace` of one step.
 * the exporter has no `bincount` and no `histc`, by which mixtures of experts count their tokens.
@@ -26,10 +26,15 @@ from unittest import mock
 
 import torch
 
+from regraft.splitting.compiling.traced_division import (
+    DIVIDED,
+    division_replacements,
+    floor_divide,
+)
+
 TypeOf = Callable[..., torch.dtype | None]
 
 _UNFLATTENED = torch.Tensor.unflatten
-_DIVIDED = torch.div
 _POWER = torch.pow
 _FULL, _NEW_FULL, _FULL_LIKE = torch.full, torch.Tensor.new_full, torch.full_like
 _POWER_BITS = 63  # of an exponent that is a tensor
@@ -48,33 +53,6 @@ def replaced_functions() -> Iterator[None]:
         for owner, name, function in _replacements():
             stack.enter_context(mock.patch.object(owner, name, function))
         yield
-
-
-def floor_divide(dividend: Any, divisor: Any) -> Any:
-    """Return torch's `dividend // divisor`, computed by operations that mean the same in ONNX; of
-    floats the remainder is taken first, as torch does."""
-    numbers = torch.as_tensor(dividend), torch.as_tensor(divisor)
-    if not any(number.is_floating_point() for number in numbers):
-        return _DIVIDED(dividend, divisor, rounding_mode="floor")
-    remainder = torch.fmod(*numbers)
-    quotient = (dividend - remainder) / divisor
-    has_other_sign = (remainder != 0) & ((numbers[1] < 0) != (remainder < 0))
-    quotient = quotient - has_other_sign.to(quotient.dtype)
-    floor = quotient.floor()
-    rounded = floor + (quotient - floor > 0.5).to(quotient.dtype)
-    return torch.where(numbers[1] == 0, dividend / divisor, rounded)
-
-
-def divide(dividend: Any, divisor: Any, *, rounding_mode: str | None = None) -> Any:
-    """Return `torch.div(dividend, divisor, rounding_mode=...)`, with `floor_divide` for "floor"."""
-    if rounding_mode == "floor":
-        return floor_divide(dividend, divisor)
-    return _DIVIDED(dividend, divisor, rounding_mode=rounding_mode)
-
-
-def shift_right(value: Any, bits: Any) -> Any:
-    """Return torch's `value >> bits`, which rounds down; the exporter's rounds towards zero."""
-    return floor_divide(value, 2**bits)
 
 
 def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
@@ -105,7 +83,7 @@ def power(base: Any, exponent: Any) -> Any:
     for _ in range(bits):
         result = torch.where((remaining & 1) != 0, result * factor, result)
         factor = factor * factor
-        remaining = _DIVIDED(remaining, 2, rounding_mode="trunc")
+        remaining = DIVIDED(remaining, 2, rounding_mode="trunc")
     inverse = torch.where(is_odd, first_factor, 1) * (first_factor.abs() == 1)
     return torch.where(is_negative, inverse, result).to(dtype)
 
@@ -212,6 +190,11 @@ def linspace(
     return result + _zero_if(steps >= 0).to(kind)
 
 
+def logsigmoid(tensor: torch.Tensor) -> torch.Tensor:
+    """Return torch's `F.logsigmoid`, which is near `tensor` far below zero."""
+    return tensor.clamp(max=0) - torch.log1p(torch.exp(-tensor.abs()))
+
+
 def bincount(
     values: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
 ) -> torch.Tensor:
@@ -303,7 +286,7 @@ def _exactly(add_up: Callable[..., Any]) -> Callable[..., Any]:
             return add_up(*operands, **kwargs)
         tensor, *args = operands
         low = tensor & (_HALF - 1)
-        high = _DIVIDED(tensor - low, _HALF, rounding_mode="trunc")
+        high = DIVIDED(tensor - low, _HALF, rounding_mode="trunc")
         return add_up(high, *args, **kwargs) * _HALF + add_up(low, *args, **kwargs)
 
     return accumulate
@@ -313,13 +296,7 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Yield for each function of torch that this file replaces: the object that has it as an
     attribute, the attribute's name, and the function to put there."""
     yield torch.Tensor, "unflatten", unflatten
-    yield torch.Tensor, "floor_divide", floor_divide
-    yield torch.Tensor, "__floordiv__", floor_divide
-    yield torch.Tensor, "__rfloordiv__", lambda divisor, dividend: floor_divide(dividend, divisor)
-    yield torch, "floor_divide", floor_divide
-    yield torch, "div", divide
-    yield torch.Tensor, "div", divide
-    yield torch.Tensor, "__rshift__", shift_right
+    yield from division_replacements()
     yield torch, "full", full
     yield torch, "full_like", full_like
     yield torch.Tensor, "new_full", new_full
@@ -328,6 +305,7 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         yield torch.Tensor, name, power
     yield torch.Tensor, "__rpow__", lambda exponent, base: power(base, exponent)
     yield torch.nn.functional, "pad", pad
+    yield torch.nn.functional, "logsigmoid", logsigmoid
     yield torch, "linspace", linspace
     for owner in (torch, torch.Tensor):
         yield owner, "nan_to_num", nan_to_num

@@ -13,7 +13,7 @@ from typing import Any
 from regraft.splitting.compiling.artifacts import digest
 from regraft.splitting.emitting.split_report import FORMAT, Report
 from regraft.splitting.nested_arguments import Packed
-from regraft.splitting.sampling.decision_recorder import to_numpy, to_torch
+from regraft.splitting.sampling.arrays import to_numpy, to_torch
 
 
 class SplitModel:

@@ -43,6 +43,7 @@ from regraft.splitting.program.statements import (
     Unpack,
     write_statement,
 )
+from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.number_operands import NumberOperands
 
 MAX_ITERATIONS = 10_000  # iterations of one loop
@@ -188,7 +189,7 @@ class Explorer:
         for key, value in zip(region.outputs, outputs, strict=True):
             if not isinstance(value, (torch.Tensor, int)):
                 raise Unsplittable(*region.place, f"{key} is no tensor but has to leave a region")
-            names[key] = torch.as_tensor(value).detach().numpy()
+            names[key] = to_numpy(torch.as_tensor(value))
 
     def add_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
         """Append a copy of the inputs to the region's samples where their sizes are new, but no

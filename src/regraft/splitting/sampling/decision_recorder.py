@@ -7,14 +7,11 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-import numpy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regraft.execution.nested import map_leaves
-from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.residual import Branch, Step
-from regraft.splitting.program.result_classes import convert_fields
+from regraft.splitting.sampling.arrays import to_numpy, to_torch
 from regraft.splitting.sampling.branch_exploration import Explorer
 
 MAX_ITERATIONS = 2000  # iterations of one loop; an input that takes more is not compared
@@ -205,25 +202,3 @@ def is_close(left: float, right: float) -> bool:
 def has_equal_neighbours(ordered: torch.Tensor) -> bool:
     """Return whether neighbours in the last dimension of an ordered tensor are equal."""
     return bool((ordered[..., 1:] == ordered[..., :-1]).any())
-
-
-def to_numpy(value: Any) -> Any:
-    """Return a tensor as an array; anything else as it is."""
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else value
-
-
-def to_torch(value: Any) -> Any:
-    """Return the value with tensors for the arrays and NumPy numbers in it, at any depth."""
-
-    def convert(leaf: Any) -> Any:
-        """Return an array or NumPy number as a tensor; an object with its fields converted; any
-        other leaf as it is."""
-        is_array = isinstance(leaf, (numpy.ndarray, numpy.generic))
-        return torch.from_numpy(numpy.asarray(leaf)) if is_array else convert_fields(to_torch, leaf)
-
-    return map_leaves(value, convert, is_container=is_plain_container)
-
-
-def is_plain_container(value: Any) -> bool:
-    """Return whether a value is a list, tuple or dictionary of no other class, or a named tuple."""
-    return type(value) in (list, tuple, dict) or is_namedtuple(type(value))

@@ -31,6 +31,7 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.program.worlds import Longer
 from regraft.splitting.specialising.clamped_sizes import settle_clamped_sizes
+from regraft.splitting.specialising.constant_tables import check_host_operands
 from regraft.splitting.specialising.host_lists import length_depends, note_ragged
 from regraft.splitting.specialising.sizes_by_numbers import open_sizes_by_numbers
 from regraft.splitting.specialising.stand_ins import holds_stand_in
@@ -260,5 +261,6 @@ def run_operation(
             node, f"gives a {type(value.example).__name__} from tensors, which is not supported"
         )
     if has_kind(operands, HostValue) or has_kind(operands, RecordValue):
+        check_host_operands(state, node, operands)
         return value
     return state.static(value.example, code)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+from collections.abc import KeysView
 from dataclasses import dataclass, replace
 
+from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import TRUTHS
 from regraft.splitting.program.value_tests import has_kind
 from regraft.splitting.program.values import HostValue, StaticValue, Value, convert_to_host
@@ -65,13 +67,13 @@ def find_key(state: Specialisation, operation: Operation) -> Value | None:
 
 def find_in_container(state: Specialisation, operation: Operation) -> Value | None:
     """Return the value of `in` or `not in` of an object that forward makes whose class has
-    `__contains__`, and of a set of which all is known; None for other operands. Raises
-    Unsplittable for a tensor in a set."""
+    `__contains__`, and of a set, or of the keys of a dictionary, of which all is known; None for
+    other operands. Raises Unsplittable for a tensor in a set."""
     node, (key, container) = operation.node, operation.operands
     sign = operation.operator_type is ast.In
-    is_known = isinstance(container, StaticValue) and isinstance(container.example, SET_TYPES)
-    if is_known and isinstance(key, HostValue):
-        code = ast.Compare(key.code, [operation.node.ops[0]], [write_members(state, container)])  # type: ignore[union-attr]
+    members = write_known_members(state, container)
+    if members is not None and isinstance(key, HostValue):
+        code = ast.Compare(key.code, [operation.node.ops[0]], [members])  # type: ignore[union-attr]
         return replace(convert_to_host(run_code(state, node, code)), among=TRUTHS)
     if is_host_set(container):
         check_members(state, node, [key])
@@ -83,6 +85,17 @@ def find_in_container(state: Specialisation, operation: Operation) -> Value | No
         return None
     value = evaluate_truth(state, call_object_method(state, node, method, [key], {}))
     return value if sign else negate(state, value)
+
+
+def write_known_members(state: Specialisation, container: Value) -> ast.expr | None:
+    """Return the expression of what is in a set, or of the keys of a dictionary, if all of it is
+    known; None for other containers, and for keys without a literal."""
+    if not isinstance(container, StaticValue) or is_stand_in(state, container.example):
+        return None
+    if isinstance(container.example, SET_TYPES):
+        return write_members(state, container)
+    has_keys = isinstance(container.example, (dict, KeysView))
+    return literal(tuple(container.example)) if has_keys else None
 
 
 def negate(state: Specialisation, truth: StaticValue | HostValue) -> Value:

@@ -46,9 +46,7 @@ def note_ragged(state: Specialisation, example: Any, alternatives: list[Any]) ->
 def length_depends(state: Specialisation, code: ast.expr) -> bool:
     """Return whether the length of the list that residual code gives depends on a number that data
     decide, or on a list whose length does."""
-    if any(
-        is_ragged(state, state.names[key].example) for key in read_names(code) if key in state.names
-    ):
+    if reads_unknown_length(state, code):
         return True
     deciding: list[ast.expr] = []
     for node in ast.walk(code):
@@ -67,6 +65,34 @@ def length_depends(state: Specialisation, code: ast.expr) -> bool:
         ):
             deciding += node.args
     return any(is_unknown_number(state, node) for part in deciding for node in ast.walk(part))
+
+
+def reads_unknown_length(state: Specialisation, code: ast.expr) -> bool:
+    """Return whether residual code reads a list of unknown length, or makes one of a string or
+    tuple."""
+    operands = [state.names[key] for key in read_names(code) if key in state.names]
+    return any(is_ragged(state, operand.example) for operand in operands) or any(
+        lists_text_or_tuple(state, node) for node in ast.walk(code)
+    )
+
+
+def lists_text_or_tuple(state: Specialisation, code: ast.AST) -> bool:
+    """Return whether code is `list(s)` or `sorted(s)` of a string or tuple that the host computes
+    and that is not written out, whose length may be another one for other data."""
+    if not isinstance(code, ast.Call) or getattr(code.func, "id", "") not in ("list", "sorted"):
+        return False
+    return any(is_unknown_text_or_tuple(state, sequence) for sequence in code.args)
+
+
+def is_unknown_text_or_tuple(state: Specialisation, code: ast.expr) -> bool:
+    """Return whether code is a string made at run time, or the name of a string or tuple that the
+    host computes and that is not written out."""
+    if isinstance(code, ast.Call):
+        return getattr(code.func, "id", "") == "str"
+    value = state.names.get(code.id) if isinstance(code, ast.Name) else None
+    if isinstance(value, HostValue) and type(value.example) in (str, tuple):
+        return not value.fields
+    return isinstance(code, ast.JoinedStr)
 
 
 def may_give_list(state: Specialisation, code: ast.expr) -> bool:

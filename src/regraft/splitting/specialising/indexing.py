@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 import torch
 
-from regraft.splitting.program.possible_constants import possible_constants
 from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.residual_expressions import is_integer_scalar, literal_range, name
 from regraft.splitting.program.values import (
@@ -21,9 +19,14 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.code_running import run_code, run_operation
+from regraft.splitting.specialising.constant_tables import (
+    MODULE_CONTAINERS,
+    choose_element,
+    write_table,
+)
 from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.elements import convert_to_tuple, get_element, make_tuple
-from regraft.splitting.specialising.host_lists import has_definite_length
+from regraft.splitting.specialising.host_lists import has_definite_length, is_ragged, note_ragged
 from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import (
     find_special_method,
@@ -38,30 +41,13 @@ from regraft.splitting.specialising.values_stored_under_names import (
     take_missing_element,
 )
 
-# the modules of which an index gives a module
-MODULE_CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
-
-
-class Choice(Exception):
-    """Signals that a value of the host chooses a module: the statement is specialised once for each
-    module.
-
-    index: the expression of the index in the source. keys: the indices that it may have. count: how
-    many positions there are where an index below zero counts from the end, and is none of `keys`;
-    else 0. error: the name of the exception that the container raises for another index.
-    """
-
-    def __init__(self, index: ast.expr, keys: list[Any], count: int, error: str) -> None:
-        super().__init__()
-        self.index, self.keys, self.count, self.error = index, keys, count, error
-
 
 def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
     """Return the element or part that an index gives of a tensor, a container, an object or a list
     of modules.
 
-    Raises Choice where the host chooses a module; raises Unsplittable for indices that cannot be
-    followed.
+    Raises Choice where the host chooses a module or a constant object; raises Unsplittable for
+    indices that cannot be followed.
     """
     base = require_tensor(state, node, state.evaluate(node.value), "TypeError")
     if isinstance(base, RecordValue) and is_namedtuple(type(base.example)):
@@ -76,9 +62,12 @@ def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
     if is_constant_position(index) and holds_stand_in(state, base.example):
         place = range(len(base.example))[index.example]
         return get_typed_element(state, node, base, place)
+    if isinstance(base, StaticValue) and not isinstance(index, StaticValue):
+        base = write_table(base)
+        choose_element(state, node, base, index)
     check_element_types(state, node, base, index)
     if isinstance(base, StaticValue) and isinstance(base.example, MODULE_CONTAINERS):
-        return index_modules(state, node, base, index)
+        return state.static(run_code(state, node, write_subscript(base, index)).example)
     if isinstance(base, RecordValue):
         return index_record(state, node, base, index)
     if isinstance(base, HostValue):
@@ -86,7 +75,23 @@ def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
     if isinstance(base.example, torch.Tensor):
         index = convert_lists(state, node, index)
         base, index = select_by_index(base, index)
-    return run_operation(state, node, write_subscript(base, index), [base, index])
+    element = run_operation(state, node, write_subscript(base, index), [base, index])
+    return note_other_lengths(state, base, index, element)
+
+
+def note_other_lengths(state: Specialisation, base: Value, index: Value, element: Value) -> Value:
+    """Return the element that an index gives. A list, tuple or string that an index known only at
+    run time gives gets a name where another element of the container has another length; such a
+    list is noted as of unknown length."""
+    is_container = isinstance(base.example, (list, tuple, dict))
+    if not is_container or not isinstance(index, HostValue) or not isinstance(element, HostValue):
+        return element
+    container = base.example
+    elements = list(container.values() if isinstance(container, dict) else container)
+    note_ragged(state, element.example, elements)
+    is_sequence = isinstance(element.example, (str, tuple)) and len({*map(len, elements)}) > 1
+    has_other_length = is_sequence or is_ragged(state, element.example)
+    return state.bind_in_host(element) if has_other_length else element
 
 
 def is_constant_position(index: Value) -> bool:
@@ -121,21 +126,6 @@ def check_element_types(
         )
 
 
-def index_modules(state: Specialisation, node: ast.Subscript, base: Value, index: Value) -> Value:
-    """Return the module at an index of a list or dictionary of modules; raise Choice, with the
-    indices that are possible, where the index is known only at run time."""
-    if not isinstance(index, StaticValue):
-        has_keys = isinstance(base.example, torch.nn.ModuleDict)
-        is_known = possible_constants(index) is not None
-        raise Choice(
-            node.slice,
-            list_possible_keys(base.example, index),
-            0 if has_keys or is_known else len(base.example),
-            "KeyError" if has_keys else "IndexError",
-        )
-    return state.static(run_code(state, node, write_subscript(base, index)).example)
-
-
 def index_record(
     state: Specialisation, node: ast.Subscript, base: RecordValue, index: Value
 ) -> Value:
@@ -164,7 +154,7 @@ def index_host_value(
     code = write_subscript(base, index)
     if is_beyond_example(state, base, index):
         return take_missing_element(state, code, base, base.example[-1])
-    return index_container(state, node, code)
+    return note_other_lengths(state, base, index, index_container(state, node, code))
 
 
 def slice_tuple(state: Specialisation, node: ast.Subscript, base: HostValue, index: Value) -> Value:
@@ -264,18 +254,3 @@ def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
             )
     remaining_index = index_codes[0] if is_single else ast.Tuple(index_codes, ast.Load())
     return base.with_code(code), index.with_code(remaining_index)
-
-
-def list_possible_keys(modules: Any, index: Value) -> list[Any]:
-    """Return the keys or positions in a container of modules that an index may be: those among its
-    constants, or all, from the start, where its constants are not known."""
-    has_keys, constants = isinstance(modules, torch.nn.ModuleDict), possible_constants(index)
-    keys = list(modules) if has_keys else list(range(len(modules)))
-    if constants is None:
-        return keys
-    return [
-        constant
-        for constant in constants
-        if constant in keys
-        or (not has_keys and type(constant) is int and -len(keys) <= constant < 0)
-    ]

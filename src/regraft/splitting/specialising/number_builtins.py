@@ -12,8 +12,8 @@ from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.value_tests import is_truth_of_operand
 from regraft.splitting.program.values import HostValue, StaticValue, Value, convert_to_host
 from regraft.splitting.specialising.code_running import read_number, run_code
+from regraft.splitting.specialising.constant_tables import MODULE_CONTAINERS
 from regraft.splitting.specialising.elements import list_elements, make_tuple
-from regraft.splitting.specialising.indexing import MODULE_CONTAINERS
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import index_elements
 

@@ -32,10 +32,10 @@ from regraft.splitting.specialising.assignment_statements import (
 from regraft.splitting.specialising.branches import LABELS, decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.calls import make_local_function
 from regraft.splitting.specialising.code_running import read_number, run_code
+from regraft.splitting.specialising.constant_tables import Choice
 from regraft.splitting.specialising.deletions import execute_delete
 from regraft.splitting.specialising.either_values import get_constant, write_constant_test
 from regraft.splitting.specialising.host_displays import write_display
-from regraft.splitting.specialising.indexing import Choice
 from regraft.splitting.specialising.inplace import change_in_place
 from regraft.splitting.specialising.loops import (
     execute_break,
@@ -80,9 +80,10 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
 
 
 def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> None:
-    """Specialise a statement once for each module that an index may choose, each as an arm of a
-    branch on the index, which is appended; join the arms' names in `state.names`. At run time the
-    host raises what the container raises for another index, with the place."""
+    """Specialise a statement once for each module, or object of a constant container, that an index
+    may choose, each as an arm of a branch on the index, which is appended; join the arms' names in
+    `state.names`. At run time the host raises what the container raises for another index, with the
+    place."""
     index_value = state.evaluate(choice.index)
     index_value = (
         read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value
@@ -103,8 +104,8 @@ def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> 
     del state.chosen_indices[id(choice.index)]
     merge_paths(state, ends)
     text = ast.unparse(choice.index)
-    labels = [*(f"{text} is {key!r}" for key in choice.keys), "no module has this index"]
-    reason = ast.Constant(f"{state.frame.path}:{node.lineno}: no module has the index ")
+    labels = [*(f"{text} is {key!r}" for key in choice.keys), "nothing has this index"]
+    reason = ast.Constant(f"{state.frame.path}:{node.lineno}: nothing has the index ")
     message = ast.JoinedStr([reason, ast.FormattedValue(index_value.code, conversion=-1)])
     arms.append((None, [HostStep(raise_error(choice.error, message))]))
     state.steps.append(Branch(arms, node.lineno, state.frame.path, labels))

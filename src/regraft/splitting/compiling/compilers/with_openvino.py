@@ -23,8 +23,8 @@ from regraft.splitting.compiling.region_comparison import (
 )
 from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.branch_exploration import RegionModule
-from regraft.splitting.sampling.decision_recorder import to_numpy
 
 COMPILE_OPTIONS = {
     "INFERENCE_PRECISION_HINT": "f32",
