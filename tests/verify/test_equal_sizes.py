@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from verdicts import verdict_on  # noqa: E402
 
 from regraft.verification.child.call_arguments import Call, shapes  # noqa: E402
+from regraft.verification.child.checks.size_variants import enlarged_points  # noqa: E402
 from regraft.verification.child.checks.unequal_axes import lengthen_axes  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -186,3 +187,34 @@ def test_a_dimension_that_always_has_one_element_decides_nothing(tmp_path: Path)
     other = ONE_KEY.replace("[:, :1].unsqueeze(-1)", "")
     assert verdict_on(tmp_path, other, "dim=-1", "dim=1").status == "proved"
     assert verdict_on(tmp_path, other, "dim=-1", "dim=0").status == "refuted"
+
+
+HEAD = """\
+import torch
+from torch import nn
+
+
+class AnchorHead(nn.Module):
+    def __init__(self, in_channels=8, strides=(8, 16)):
+        super().__init__()
+        self.strides = strides
+        self.layers = nn.ModuleList(nn.Conv2d(in_channels, 4, 1) for _ in strides)
+
+    def forward(self, feats):
+        boxes = []
+        for i, feat in enumerate(feats):
+            h, w = feat.shape[-2:]
+            ys, xs = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+            points = torch.stack([xs.flatten(), ys.flatten()], dim=-1) * self.strides[i]
+            sides = self.layers[i](feat).exp().flatten(2).transpose(1, 2)
+            boxes.append(torch.cat([points - sides[..., :2], points + sides[..., 2:]], dim=-1))
+        return torch.cat(boxes, dim=1)
+"""
+
+
+def test_images_of_a_single_point_get_further_points(tmp_path: Path) -> None:
+    (call,) = enlarged_points(Call((torch.ones(2, 3, 1, 1), torch.ones(2, 1, 1)), {}))
+    assert shapes(call) == [[2, 3, 2, 3], [2, 1, 1]]
+    assert len(set(call.args[0][0, 0].flatten().tolist())) == 6
+    assert list(enlarged_points(Call((torch.ones(2, 3, 1, 4),), {}))) == []
+    assert verdict_on(tmp_path, HEAD, "h, w = feat", "w, h = feat").status == "refuted"

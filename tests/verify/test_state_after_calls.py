@@ -215,3 +215,31 @@ def test_a_buffer_that_keeps_a_graph_does_not_end_the_run(
 ) -> None:
     verdict = verdict_on(tmp_path, HEAD + CACHE, before, after)
     assert verdict.status == status, verdict.reason
+
+
+RECORDER = """\
+from torch import nn
+
+
+class Recorder(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.layer = nn.Linear(dim, dim)
+        self.features = {}
+        self.layer.register_forward_hook(self.save)
+
+    def save(self, module, args, output):
+        self.features[0] = output.detach()
+
+    def forward(self, x):
+        x = self.layer(x).relu()
+        return x, self.features[0]
+"""
+
+
+def test_a_hook_that_is_bound_to_the_original_of_a_copy_leaves_no_tensor_without_data(
+    tmp_path: Path,
+) -> None:
+    verdict = verdict_on(tmp_path, RECORDER, ".relu()", ".clamp(min=0)")
+    assert verdict.status == "proved", verdict
+    assert verdict_on(tmp_path, RECORDER, ".relu()", ".relu_()").status == "refuted"

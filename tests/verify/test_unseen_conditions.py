@@ -473,3 +473,29 @@ def test_words_that_a_function_compares_are_its_modes(
     """The message lists the words that are accepted, and both are tried."""
     verdict = verdict_on(tmp_path, MODES, before, after)
     assert verdict.status == status, verdict.reason
+
+
+SEGMENTS = """\
+import torch
+from torch import nn
+
+
+class Embeddings(nn.Module):
+    def __init__(self, vocab_size: int = 40, hidden_size: int = 16):
+        super().__init__()
+        self.word = nn.Embedding(vocab_size, hidden_size)
+        self.segment = nn.Embedding(2, hidden_size)
+
+    def forward(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor = None):
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(input_ids)
+        return self.word(input_ids) + self.segment(token_type_ids)
+"""
+
+
+def test_an_omitted_choice_of_two_is_given_ones_and_zeros(tmp_path: Path) -> None:
+    before = "self.word(input_ids) + self.segment(token_type_ids)"
+    right = verdict_on(tmp_path, SEGMENTS, before, before.replace(" + ", ".add(") + ")")
+    assert right.status == "proved", right
+    wrong = verdict_on(tmp_path, SEGMENTS, "(token_type_ids)", "(token_type_ids.clamp(max=0))")
+    assert wrong.status == "refuted", wrong

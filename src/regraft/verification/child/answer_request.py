@@ -228,7 +228,7 @@ def _watch_changed_lines(session: Session) -> None:
     equal = (
         definitions_equal_for_tensors(changes, original, changed) if has_identities else frozenset()
     )
-    prepare = partial(Conditions, late=late, sees_dimensions=by_hand, equal_for_tensors=equal)
+    prepare = partial(Conditions, late=late, by_hand=by_hand, equal_for_tensors=equal)
     session.conditions = (
         prepare(changed, changes, original),
         prepare(original, old_changes, changed),

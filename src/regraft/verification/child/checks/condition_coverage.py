@@ -57,6 +57,10 @@ from regraft.verification.child.checks.condition_results import (
     truth_results,
     variety_results,
 )
+from regraft.verification.child.checks.replaced_roundings import (
+    replaced_roundings,
+    rounding_results,
+)
 from regraft.verification.child.checks.tensor_equivalence import NEITHER, NUMERIC, torch_functions
 from regraft.verification.definition_changes import Change
 from regraft.verification.top_level_definitions import Definition
@@ -89,20 +93,21 @@ class Conditions:
         counterpart: ModuleType,
         late: Mapping[str, frozenset[str]] | None = None,
         *,
-        sees_dimensions: bool = False,
+        by_hand: bool = False,
         equal_for_tensors: frozenset[str] = frozenset(),
     ) -> None:
         """Prepare the conditions of `module` that `counterpart`, the second version, lacks, and add
         the functions that report results to the variables of `module`.
 
         late: by definition, the attributes of which changed lines have to read a second value.
-        sees_dimensions: whether functions that `counterpart` calls along another dimension have to
-        see several elements along theirs.
+        by_hand: whether functions that `counterpart` calls along another dimension have to see
+        several elements along theirs, and roundings that it lacks numbers that others round
+        differently.
         equal_for_tensors: definitions that are the same program where the operands of their new
         expressions are tensors, as `are_equal_for_tensors` decides.
         """
         self._module, self._late = module, late or {}
-        self._sees_dimensions = sees_dimensions
+        self._by_hand = by_hand
         self._equal_for_tensors = equal_for_tensors
         self._conditions: dict[str, list[Condition]] = {}
         self._edited: dict[str, Definition] = {}
@@ -197,15 +202,17 @@ class Conditions:
         own_counts = Counter(map(anonymous_form, conditions_of(node)))
         expressions = ast.walk(counterpart_node) if counterpart_node is not None else ()
         ordered = {order_operands(node) for node in expressions if isinstance(node, ast.expr)}
-        turned = frozenset[str]()
-        if self._sees_dimensions and counterpart_node is not None:
+        turned, rounding = frozenset[str](), frozenset[str]()
+        if self._by_hand and counterpart_node is not None:
             turned = functions_along_other_dimensions(node, counterpart_node)
+            rounding = replaced_roundings(node, counterpart_node)
         transformer = ReportingTransformer(
             change,
             frozenset(form for form in own_counts if own_counts[form] > counterpart_counts[form]),
             frozenset(ordered - {frozenset()}),
             self._late.get(name, frozenset()),
             turned,
+            rounding,
             torch_functions(self._module, node) if name in self._equal_for_tensors else None,
         )
         edited = copy.deepcopy(node)
@@ -295,6 +302,9 @@ class Conditions:
         operands = (owner, *args) if isinstance(owner, torch.Tensor) else args
         if condition.required == SPANNED:
             condition.results.update(span_results(operands, kwargs))
+        elif VARIED[0] in condition.required:
+            condition.results.update(rounding_results(operands))
+            return self._record_result(name, number, result)
         elif condition.required == CHOICE:
             condition.results.update(choice_results(operands, result))
         else:

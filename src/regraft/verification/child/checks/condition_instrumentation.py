@@ -25,6 +25,7 @@ from regraft.verification.child.checks.condition_kinds import (
     required_results,
 )
 from regraft.verification.child.checks.deciding_parameters import deciding_parameters
+from regraft.verification.child.checks.replaced_roundings import required_of_rounding, rounding_of
 from regraft.verification.child.checks.tensor_equivalence import (
     NUMERIC,
     TENSOR,
@@ -81,7 +82,8 @@ class ReportingTransformer(ast.NodeTransformer):
     counterpart: a new comparison of these has to see equal operands, also in a test. `late` are
     attributes of the instance of which changed lines have to read a second value. `turned` are
     the functions that the counterpart calls along another dimension: new calls of these have to see
-    several elements along theirs.
+    several elements along theirs. `rounding` are functions that round, which the counterpart does
+    not call: new calls of these have to see numbers that others round differently.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class ReportingTransformer(ast.NodeTransformer):
         ordered: frozenset[frozenset[str]] = frozenset(),
         late: frozenset[str] = frozenset(),
         turned: frozenset[str] = frozenset(),
+        rounding: frozenset[str] = frozenset(),
         identities: frozenset[str] | None = None,
     ) -> None:
         """Start without conditions. `change` is the changed definition; `identities` are the
@@ -100,7 +103,7 @@ class ReportingTransformer(ast.NodeTransformer):
         # the numbers of the conditions of operands that report their types, by the operands' ids
         self._typed_operands: dict[int, int] = {}
         self._reports_types_only = False
-        self._turned = turned
+        self._turned, self._rounding = turned, rounding
         self._change, self._forms, self._ordered, self._late = change, forms, ordered, late
 
     def visit(self, node: ast.AST) -> Any:
@@ -216,6 +219,9 @@ class ReportingTransformer(ast.NodeTransformer):
         """Visit the parts of a call; wrap it, if it is new and tests, rounds, bounds, chooses or
         runs along a dimension, into one that reports what it does, or, if it selects by a mask,
         wrap the mask. Return the result."""
+        if rounding_of(node) in self._rounding and self._is_new(node):
+            wanted = VARIED + required_of_rounding(rounding_of(node))
+            return self._visit_bound_or_choice(node, wanted)
         if is_truth_call(node) or is_step(node):
             return self._visit_predicate(node)
         wanted, position = required_results(node), mask_position(node)
@@ -229,9 +235,9 @@ class ReportingTransformer(ast.NodeTransformer):
         return self._visit_selection(node, position)
 
     def _visit_bound_or_choice(self, node: ast.Call, wanted: tuple[str, ...]) -> ast.AST:
-        """Return a call of the reporting function that makes the call `node`, which bounds, chooses
-        or runs along a dimension, and records the events of `wanted`; a condition is added for
-        it."""
+        """Return a call of the reporting function that makes the call `node`, which bounds, rounds,
+        chooses or runs along a dimension, and records the events of `wanted`; a condition is added
+        for it."""
         number = self._add_condition(node.lineno, ast.unparse(node), wanted)
         self.generic_visit(node)
         name = ast.Constant(self._change.definition)

@@ -263,12 +263,15 @@ def _masks_like(
 
 
 def _integers_like(rows: int, length: int) -> list[tuple[str, Any]]:
-    """Return two tensors of integers, each after its description: one of shape (rows, length)
-    that counts up from 0 and starts again halfway, and one of shape (rows,), its first column."""
+    """Return three tensors of integers, each after its description: one of shape (rows, length)
+    that counts up from 0 and starts again halfway, one of shape (rows,), its first column, and one
+    of shape (rows, length) for a choice of two, such as segments of a text: ones and zeros."""
     restarting = torch.arange(length).remainder(max(2, length // 2)).expand(rows, length).clone()
+    alternating = torch.arange(1, length + 1).remainder(2).expand(rows, length).clone()
     return [
         ("whole numbers that start again", restarting),
         ("one number each", restarting[:, 0].clone()),
+        ("ones and zeros", alternating),
     ]
 
 

@@ -181,6 +181,33 @@ def resize_dimensions(call: Call, sizes: Mapping[int, int], *, features: bool = 
     return map_call(call, resize_leaf, call.label, call.beyond)
 
 
+def enlarged_points(call: Call) -> Iterator[Call]:
+    """Yield a call in which images of a single point have 2 rows and 3 columns of other values:
+    with one point their height cannot be confused with their width. Nothing where there is none.
+    The original may refuse the call."""
+    generator = torch.Generator().manual_seed(0)
+
+    def enlarge_leaf(leaf: Any) -> Any:
+        """Return an image of one point with further points, and any other argument as it is."""
+        if not _is_point(leaf):
+            return leaf
+        factors = torch.rand(2, 3, generator=generator) + 0.5
+        return leaf * factors.to(leaf.dtype)
+
+    if any(map(_is_point, tensors(call))):
+        yield map_call(call, enlarge_leaf, "images of one point -> 2 x 3 points", SIZES)
+
+
+def _is_point(leaf: Any) -> bool:
+    """Return whether an argument is a batch of images of a single point, channels first."""
+    return bool(
+        isinstance(leaf, torch.Tensor)
+        and leaf.is_floating_point()
+        and leaf.dim() > 3
+        and tuple(leaf.shape[-2:]) == (1, 1)
+    )
+
+
 def moved_features(call: Call) -> tuple[Call, ...]:
     """Return calls whose features are in another dimension: in floating-point tensors of three to
     five dimensions the last dimension becomes the second one, also with a further dimension of

@@ -46,7 +46,7 @@ def sizes_of_guards(
 
 def guards_of(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]] | None:
     """Return the guards of a run of a copy of the model as text, without the names of symbols, each
-    with its numbers; None where the run fails. State that the run leaves behind is restored."""
+    with its numbers; None where the run fails. State that it leaves in the model is restored."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
@@ -63,9 +63,10 @@ def guards_of(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...
             leaf, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes)
         )
 
-    # values that a call leaves in a module would contain tensors without data
-    target = replace(target, model=weights.copy_model(target.model))
+    # Values that a call leaves in a module would contain tensors without data. Hooks of the copy
+    # may leave them in the model itself, to which their functions are bound.
     watch = Watch(target.module, target.scope)
+    target = replace(target, model=weights.copy_model(target.model))
     try:
         live_call = call_arguments.build_arguments(
             call, target.model, gradients=False, scope=target.scope

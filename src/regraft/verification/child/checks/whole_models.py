@@ -40,7 +40,7 @@ from regraft.verification.child.checks.mask_variants import biased_calls, masked
 from regraft.verification.child.checks.mixed_layers import with_a_layer_in_bfloat16
 from regraft.verification.child.checks.optional_values import optional_value_calls
 from regraft.verification.child.checks.options_read import options_deciding
-from regraft.verification.child.checks.size_variants import resized_calls
+from regraft.verification.child.checks.size_variants import enlarged_points, resized_calls
 from regraft.verification.child.checks.unequal_axes import lengthen_axes
 from regraft.verification.child.checks.value_variants import valued_calls
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
@@ -245,7 +245,7 @@ def _other_calls(
     )
     names = named_arguments(call, model)
     calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flag_calls(call, model)]
-    calls += [*resized_calls(call, Constants(sizes), features=False)]
+    calls += [*resized_calls(call, Constants(sizes), features=False), *enlarged_points(call)]
     if "method" in subject.recipe:
         calls += varied_argument_calls(call, model)
     if not session.by_rules and any(
