@@ -76,6 +76,8 @@ def test_numbers_that_are_rounded_show_events() -> None:
         (-1.5,): {down},
         (3.0,): {*MET_WHOLE},
     }.items():
-        assert set(rounding_results((torch.tensor(numbers),))) == events
-    assert not set(rounding_results((torch.tensor(0.5, dtype=torch.bfloat16),)))
-    assert set(rounding_results((2.4,))) == {up, down, *MET_WHOLE}
+        assert set(rounding_results((torch.tensor(numbers),), None)) == events
+    assert not set(rounding_results((torch.tensor(0.5, dtype=torch.bfloat16),), None))
+    assert set(rounding_results((2.4,), None)) == {up, down, *MET_WHOLE}
+    rounded = torch.tensor([2.0])
+    assert set(rounding_results((rounded,), rounded)) == {up, down, *MET_WHOLE}

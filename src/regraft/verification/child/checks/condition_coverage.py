@@ -303,7 +303,7 @@ class Conditions:
         if condition.required == SPANNED:
             condition.results.update(span_results(operands, kwargs))
         elif VARIED[0] in condition.required:
-            condition.results.update(rounding_results(operands))
+            condition.results.update(rounding_results(operands, result))
             return self._record_result(name, number, result)
         elif condition.required == CHOICE:
             condition.results.update(choice_results(operands, result))

@@ -45,14 +45,15 @@ def required_of_rounding(name: str) -> tuple[str, ...]:
     return _EVENTS[name]
 
 
-def rounding_results(operands: tuple[Any, ...]) -> Iterator[str]:
+def rounding_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
     """Yield the events that the first operand of a rounding shows: those of MET_HALVES where one of
     its elements is halfway between whole numbers and the next even number is above or below,
-    MET_WHOLE where one is whole; all where it is no tensor of real numbers. In half precision none
-    counts, since another result may be taken for the noise of the format there.
+    MET_WHOLE where one is whole; all where it is no tensor of real numbers, and where the rounding
+    worked in place, because the old numbers are lost. In half precision none counts, since another
+    result may be taken for the noise of the format there.
     """
     tensor = operands[0] if operands else None
-    if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+    if tensor is result or not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
         yield from (*MET_HALVES, *MET_WHOLE)
     elif tensor.device.type == "cpu" and tensor.dtype.itemsize > 2:
         rise = tensor.detach().round() - tensor.detach()
