@@ -17,6 +17,7 @@ from regraft.verification.child import weights
 from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.property_leaves import property_leaves
 from regraft.verification.child.result_comparison import close, describe_differences, is_close
 from regraft.verification.child.session import Session, build_seeded
 from regraft.verification.child.state_leaves import attribute_leaves
@@ -170,21 +171,21 @@ def _attribute_difference(
     original: Any, changed: Any, subject: Subject, seed: int, session: Session
 ) -> Difference | None:
     """Return the first difference of the plain attributes that construction leaves on the modules
-    that are of one class in both versions, or None.
+    that are of one class in both versions, and of properties that an edit by hand changes, or None.
 
     Attributes that differ between two originals of different seeds depend on chance, and do not
     count. Where only results count, an attribute may be missing, but not hold another value: a rate
     of dropout, say.
     """
-    differences = _describe_attribute_differences(
-        original, changed, session.original, session.changed, session.strict
-    )
+    scopes = session.original, session.changed
+    differences = _describe_attribute_differences((original, changed), scopes, session)
     if differences:
         session.rewind()
         second_original = _build_original(subject, seed + 1, session)
         if second_original is not None:
+            scopes = session.original, session.original
             random_differences = _describe_attribute_differences(
-                original, second_original, session.original, session.original, session.strict
+                (original, second_original), scopes, session
             )
             differences = {
                 path: sentence
@@ -201,31 +202,28 @@ def _attribute_difference(
 
 
 def _describe_attribute_differences(
-    original: Any,
-    counterpart: Any,
-    original_scope: ModuleType,
-    counterpart_scope: ModuleType,
-    strict: bool,
+    models: tuple[Any, Any], scopes: tuple[ModuleType, ModuleType], session: Session
 ) -> dict[str, str]:
-    """Return a sentence by path for each plain attribute that differs, on modules that have the
-    same path and class name in both models; a missing attribute counts only if `strict`."""
+    """Return a sentence by path for each plain attribute that differs, and for each property of a
+    changed class after an edit by hand, on modules that have the same path and class name in both
+    models, each a model of its scope; a missing attribute counts only under the strict contract."""
+    names = () if session.by_rules else session.ledger.unrefuted()
     differences: dict[str, str] = {}
-    counterpart_modules = dict(counterpart.named_modules())
-    for path, module in original.named_modules():
-        if (
-            path in counterpart_modules
-            and type(module).__qualname__ == type(counterpart_modules[path]).__qualname__
+    counterpart_modules = dict(models[1].named_modules())
+    for path, module in models[0].named_modules():
+        counterpart = counterpart_modules.get(path)
+        if type(module).__qualname__ != type(counterpart).__qualname__:
+            continue
+        sides = tuple(zip((module, counterpart), scopes, strict=True))
+        for leaves in (
+            [attribute_leaves(side, path, scope) for side, scope in sides],
+            [property_leaves(side, path, scope, names) for side, scope in sides],
         ):
-            differences.update(
-                describe_differences(
-                    attribute_leaves(module, path, original_scope),
-                    attribute_leaves(counterpart_modules[path], path, counterpart_scope),
-                )
-            )
+            differences.update(describe_differences(*leaves))
     return {
         name: text
         for name, text in differences.items()
-        if strict or not text.endswith(" is missing")
+        if session.strict or not text.endswith(" is missing")
     }
 
 

@@ -1,0 +1,78 @@
+"""Test that properties of changed classes count: callers read them, calls of the model need not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from verdicts import verdict_on
+
+MODEL = """\
+from dataclasses import dataclass
+
+from torch import nn
+
+
+@dataclass
+class Config:
+    hidden_size: int = 32
+    num_heads: int = 4
+
+    @property
+    def head_dim(self):
+        return self.hidden_size // self.num_heads
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Config):
+        super().__init__()
+        self.config = config
+        self.scale = config.head_dim**-0.5
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+
+    @property
+    def width(self):
+        return self.query.out_features
+
+    def forward(self, x):
+        scores = self.query(x) @ x.transpose(-1, -2) * self.scale
+        return scores.softmax(-1) @ x
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("self.hidden_size // self.num_heads", "self.hidden_size / self.num_heads", "head_dim"),
+        ("self.query.out_features", "self.query.out_features + 0.0", "width"),
+        ("self.query.out_features", "self.query.outfeatures", "width"),
+    ],
+    ids=["a configuration", "a module", "an error"],
+)
+def test_another_value_of_a_property_is_refuted(
+    tmp_path: Path, before: str, after: str, reason: str
+) -> None:
+    verdict = verdict_on(tmp_path, MODEL, before, after)
+    assert verdict.status == "refuted", verdict.reason
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "return self.hidden_size // self.num_heads",
+            "size = self.hidden_size\n        return size // self.num_heads",
+        ),
+        ("self.query.out_features", "self.query.weight.shape[0]"),
+    ],
+    ids=["a configuration", "a module"],
+)
+def test_an_equal_value_of_a_property_is_no_difference(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    verdict = verdict_on(tmp_path, MODEL, before, after)
+    assert verdict.status != "refuted", verdict.reason
