@@ -475,7 +475,7 @@ def test_words_that_a_function_compares_are_its_modes(
     assert verdict.status == status, verdict.reason
 
 
-SEGMENTS = """\
+OPTIONAL_SEGMENTS = """\
 import torch
 from torch import nn
 
@@ -495,7 +495,9 @@ class Embeddings(nn.Module):
 
 def test_an_omitted_choice_of_two_is_given_ones_and_zeros(tmp_path: Path) -> None:
     before = "self.word(input_ids) + self.segment(token_type_ids)"
-    right = verdict_on(tmp_path, SEGMENTS, before, before.replace(" + ", ".add(") + ")")
+    right = verdict_on(tmp_path, OPTIONAL_SEGMENTS, before, before.replace(" + ", ".add(") + ")")
     assert right.status == "proved", right
-    wrong = verdict_on(tmp_path, SEGMENTS, "(token_type_ids)", "(token_type_ids.clamp(max=0))")
+    wrong = verdict_on(
+        tmp_path, OPTIONAL_SEGMENTS, "(token_type_ids)", "(token_type_ids.clamp(max=0))"
+    )
     assert wrong.status == "refuted", wrong
