@@ -15,7 +15,7 @@ from regraft.verification import verify
 torch = pytest.importorskip("torch")
 
 from regraft.verification.child.call_arguments import Call  # noqa: E402
-from regraft.verification.child.checks import comparison_domain, optional_values  # noqa: E402
+from regraft.verification.child.checks import comparison_domain, fitting_values  # noqa: E402
 from regraft.verification.child.checks.code_constants import Constants  # noqa: E402
 from regraft.verification.child.checks.mask_variants import PATTERNS, masked_calls  # noqa: E402
 from regraft.verification.child.checks.size_variants import BATCH, LONG, resized_calls  # noqa: E402
@@ -344,6 +344,6 @@ def test_no_infinity_is_tried_before_a_gelu() -> None:
 
 def test_an_image_may_attend_to_a_sequence() -> None:
     call = Call((torch.randn(2, 8, 4, 4),), {})
-    shapes = [tuple(value.shape) for _, value in optional_values._tensors_like(call, "context", 8)]
+    shapes = [tuple(value.shape) for _, value in fitting_values.tensors_like(call, "context", 8)]
     assert shapes[0] == (2, 7, 8)
     assert (2, 8, 4, 4) in shapes

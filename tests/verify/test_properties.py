@@ -76,3 +76,29 @@ def test_an_equal_value_of_a_property_is_no_difference(
 ) -> None:
     verdict = verdict_on(tmp_path, MODEL, before, after)
     assert verdict.status != "refuted", verdict.reason
+
+
+LAZY = """\
+from torch import nn
+
+
+class Table(nn.Module):
+    def __init__(self, width=16):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+        self.stored = None
+
+    @property
+    def size(self):
+        if self.stored is None:
+            self.stored = self.layer.out_features
+        return self.stored
+
+    def forward(self, x):
+        return self.layer(x).softmax(-1) * self.size
+"""
+
+
+def test_what_reading_a_property_stores_is_taken_back(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, LAZY, "self.layer.out_features", "len(self.layer.bias)")
+    assert verdict.status == "proved", verdict.reason

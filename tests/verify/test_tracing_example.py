@@ -27,6 +27,6 @@ def test_random_numbers_and_threads_stay() -> None:
     expected = torch.rand(4)
     threads = torch.get_num_threads()
     torch.manual_seed(3)
-    trace_example.__wrapped__()
+    trace_example()
     assert torch.equal(torch.rand(4), expected)
     assert torch.get_num_threads() == threads

@@ -17,14 +17,14 @@ from regraft.verification.child_process import Exit, Watch, read_regular_file, r
 from regraft.verification.containment import Containment
 from regraft.verification.containment_hints import with_hint
 from regraft.verification.definition_changes import Change
-from regraft.verification.types import INTERNAL, Terms, VerifyError
+from regraft.verification.types import INTERNAL, TRACER, Terms, VerifyError
 
 _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
 _FINISH = 0.9  # part of the time on the clock after which the child saves its results
 _IMPORTS = ("torch", "regraft.verification.child.answer_request")
 # PyTorch imports these when it first runs with symbolic sizes, for longer than a small model runs
-_IMPORTS_OF_TRACING = ("torch._dynamo", "torch._functorch.aot_autograd")
+_IMPORTS_OF_TRACING = (TRACER, "torch._functorch.aot_autograd")
 _NOT_CHANGED = (
     "original",
     "mutant",

@@ -25,6 +25,7 @@ _OF_RULES = ("order",)  # kinds of losses that a rewrite by rules must not have
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
 MODULE = "<module>"
 REFUSED = 71  # exit status of a child that the system gives no namespaces
+TRACER = "torch._dynamo"  # the module that a child which traces has the launcher import
 INTERNAL = 70  # exit status of a child that failed itself: says nothing about either version
 
 

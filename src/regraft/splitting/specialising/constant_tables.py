@@ -11,6 +11,7 @@ import torch
 
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import possible_constants
+from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.stand_ins import holds_stand_in
 from regraft.splitting.specialising.state import Specialisation
@@ -120,8 +121,10 @@ def check_host_operands(state: Specialisation, node: ast.AST, operands: list[Val
     """Raise Unsplittable where an operation of the host reads an object that only the network has,
     such as an array of NumPy in an attribute."""
     for operand in operands:
-        names = {part.id for part in ast.walk(operand.code) if isinstance(part, ast.Name)}
-        if isinstance(operand, StaticValue) and ("self" in names or names & state.globals.keys()):
+        if not isinstance(operand, StaticValue):
+            continue
+        names = read_names(operand.code)
+        if "self" in names or names & state.globals.keys():
             raise state.refuse(
                 node,
                 f"a {type(operand.example).__name__} is read here by a number or another value"

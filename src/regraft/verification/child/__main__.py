@@ -8,6 +8,7 @@ child's process id, and with its exit status once it has ended.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import importlib.util
@@ -23,7 +24,7 @@ from typing import IO, Any, NoReturn
 
 from regraft.verification.descendants import MARK, adopt_orphans, end_descendants
 from regraft.verification.resource_limits import limit_process
-from regraft.verification.types import INTERNAL, REFUSED
+from regraft.verification.types import INTERNAL, REFUSED, TRACER
 
 if sys.platform == "linux":  # here, so that not every child imports it
     from regraft.verification.namespaces import continue_in_namespaces, reason_of
@@ -31,7 +32,6 @@ if sys.platform == "linux":  # here, so that not every child imports it
 
 _FORKS = sys.platform == "linux"  # elsewhere libraries may not be used after a fork
 _IDLE_SECONDS = 60.0
-_TRACER = "torch._dynamo"  # the module that the launcher imports for children that trace
 # where compilers store what they made, by the variable that names the folder
 _STORES = {
     "TRITON_CACHE_DIR": "triton",
@@ -54,7 +54,7 @@ def main() -> None:
     while _becomes_readable(requests) and (line := requests.readline()):
         request = json.loads(line)
         _import(request["imports"])
-        if not is_first and _TRACER in request["imports"]:
+        if not is_first and TRACER in request["imports"]:
             _prepare_tracing()
         is_first = False
         gc.freeze()  # else every child visits, and thereby copies, all that was imported
@@ -95,9 +95,10 @@ def _import(modules: list[str]) -> None:
             importlib.import_module(module)
 
 
+@functools.cache
 def _prepare_tracing() -> None:
-    """Trace an example in this process, once. Where tracing fails, children trace from the start,
-    and say for what reason."""
+    """Trace an example in this process, at the first call only. Where that fails, children trace
+    from the start, and say for what reason."""
     with contextlib.suppress(Exception):
         importlib.import_module("regraft.verification.child.tracing_example").trace_example()
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.saved_state import SCALARS, is_own_object
-from regraft.verification.child.state_leaves import ATTRIBUTE, leaves_of
+from regraft.verification.child.state_leaves import attribute_prefix, leaves_of
+from regraft.verification.child.state_watch import Watch
 
 
 def property_leaves(
@@ -17,16 +18,26 @@ def property_leaves(
 ) -> dict[str, Any]:
     """Return by path the plain values of the properties that the classes `names` of a file define,
     on one module, which is at `path` in its model, and on the objects of the file's classes among
-    its attributes; for a property that raises its error as text."""
-    prefix = f"{ATTRIBUTE}{path}." if path else ATTRIBUTE
+    its attributes; for a property that raises its error as text. State that reading them leaves,
+    such as a value that is computed once, is taken back."""
+    prefix = attribute_prefix(path)
     owners = {prefix: module}
     for name, value in vars(module).items():
         if is_own_object(value, scope.__name__):
             owners[f"{prefix}{name}."] = value
+    properties = [
+        (f"{owner_prefix}{name}", owner, name)
+        for owner_prefix, owner in owners.items()
+        for name in _properties(type(owner), names)
+    ]
+    if not properties:
+        return {}
+    watch = Watch(module, scope)
     leaves: dict[str, Any] = {}
-    for owner_prefix, owner in owners.items():
-        for name in _properties(type(owner), names):
-            leaves.update(_leaves_of_property(owner, name, f"{owner_prefix}{name}", scope))
+    with watch.collect_printing():
+        for property_path, owner, name in properties:
+            leaves.update(_leaves_of_property(owner, name, property_path, scope))
+    watch.rewind()
     return leaves
 
 

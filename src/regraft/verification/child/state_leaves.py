@@ -80,9 +80,13 @@ def variable_leaves(scope: ModuleType) -> dict[str, Any]:
 def attribute_leaves(module: Any, path: str, scope: ModuleType) -> dict[str, Any]:
     """Return by path the plain values among the attributes of one module, which is at `path` in its
     model, as flat leaves; parameters, buffers and submodules are not included."""
-    return _plain_leaves(
-        f"{ATTRIBUTE}{path}." if path else ATTRIBUTE, vars(module), scope, INTERNAL
-    )
+    return _plain_leaves(attribute_prefix(path), vars(module), scope, INTERNAL)
+
+
+def attribute_prefix(path: str) -> str:
+    """Return the beginning of the paths of the attributes of the module at `path` in its model, ""
+    for the model itself."""
+    return f"{ATTRIBUTE}{path}." if path else ATTRIBUTE
 
 
 def _plain_leaves(

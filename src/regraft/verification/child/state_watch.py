@@ -22,6 +22,7 @@ from regraft.verification.child.state_leaves import (
     INTERNAL,
     PRINTED,
     VARIABLE,
+    attribute_prefix,
     leaves_of,
     normalise_text,
 )
@@ -176,7 +177,7 @@ class Watch:
         self._hooks: list[_Hooks] = []
         for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
             self._hooks.append(_Hooks(path, submodule))
-            prefix = f"{ATTRIBUTE}{path}." if path else ATTRIBUTE
+            prefix = attribute_prefix(path)
             self._namespaces.append(_Namespace(prefix, vars(submodule), home, INTERNAL, True))
             self._namespaces.append(_Namespace(prefix, submodule._modules, home, frozenset(), True))
             if submodule._buffers:

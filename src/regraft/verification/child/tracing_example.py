@@ -3,7 +3,6 @@ afterwards find what PyTorch computes at its first trace."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -44,10 +43,9 @@ def example() -> tuple[Target, Call]:
     return Target(_Example().eval()), Call((torch.randn(2, 3, _WIDTH),), {})
 
 
-@functools.cache
 def trace_example() -> None:
-    """Trace the example with symbolic sizes and by each means of capture, once in this process;
-    random numbers and the number of threads are as before afterwards."""
+    """Trace the example with symbolic sizes and by each means of capture; random numbers and
+    the number of threads are as before afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a pool of threads would not exist in forked processes
     try:

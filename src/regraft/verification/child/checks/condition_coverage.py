@@ -58,6 +58,7 @@ from regraft.verification.child.checks.condition_results import (
     variety_results,
 )
 from regraft.verification.child.checks.replaced_roundings import (
+    ROUNDED,
     replaced_roundings,
     rounding_results,
 )
@@ -302,7 +303,7 @@ class Conditions:
         operands = (owner, *args) if isinstance(owner, torch.Tensor) else args
         if condition.required == SPANNED:
             condition.results.update(span_results(operands, kwargs))
-        elif VARIED[0] in condition.required:
+        elif not ROUNDED.isdisjoint(condition.required):
             condition.results.update(rounding_results(operands, result))
             return self._record_result(name, number, result)
         elif condition.required == CHOICE:

@@ -119,7 +119,7 @@ def dimension_of(node: ast.expr) -> tuple[str, ...]:
     it; () for another expression."""
     if not isinstance(node, ast.Call) or _has_starred(node):
         return ()
-    name = _called_name(node)
+    name = called_name(node)
     if name not in _ALONG_DIMENSIONS:
         return ()
     by_keyword = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")]
@@ -161,7 +161,7 @@ def is_step(node: ast.expr) -> bool:
         case ast.Call(ast.Attribute(_, "get"), [key, *_]):
             return not isinstance(key, ast.Constant)
         case ast.Call():
-            return _called_name(node) in _STEPS
+            return called_name(node) in _STEPS
     return False
 
 
@@ -203,11 +203,11 @@ def is_predicate(node: ast.expr) -> bool:
     return (
         is_negation
         or isinstance(node, ast.Compare)
-        or (isinstance(node, ast.Call) and _called_name(node) in _PREDICATES)
+        or (isinstance(node, ast.Call) and called_name(node) in _PREDICATES)
     )
 
 
-def _called_name(node: ast.Call) -> str:
+def called_name(node: ast.Call) -> str:
     """Return the name of the called function, or of the attribute for a method or a function of a
     module; "" where the call is of any other expression."""
     function = node.func
@@ -228,7 +228,7 @@ def required_results(node: ast.Call) -> tuple[str, ...]:
     maximum of at most two arguments; () for other calls and for calls with a starred argument."""
     if _has_starred(node):
         return ()
-    name = _called_name(node)
+    name = called_name(node)
     if name in _CHOICES:
         return CHOICE if 1 <= len(node.args) <= 2 and not node.keywords else ()
     if name in _RECTIFIERS and (node.args or not _is_namespace_call(node)):
@@ -273,7 +273,7 @@ def mask_position(node: ast.Call) -> int | None:
     `masked_fill` or `masked_fill_`; None for other calls, and where arguments are starred or too
     few."""
     positions = {"where": 0, "masked_fill": int(_is_namespace_call(node)), "masked_fill_": 0}
-    position = positions.get(_called_name(node))
+    position = positions.get(called_name(node))
     if position is None or len(node.args) <= position + 1 or _has_starred(node):
         return None
     return position
@@ -303,4 +303,4 @@ def anonymous_form(node: ast.expr) -> str:
 
 def is_truth_call(node: ast.Call) -> bool:
     """Return whether a call is of a function that returns truth values, such as `isnan`."""
-    return _called_name(node) in _PREDICATES
+    return called_name(node) in _PREDICATES

@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 
+from regraft.verification.child.checks.condition_kinds import called_name
+
 MET_HALVES = ("rounded a half up", "rounded a half down")
 MET_WHOLE = ("rounded a whole number",)
+ROUNDED = frozenset((*MET_HALVES, *MET_WHOLE))
 _EVENTS = {
     "round": MET_HALVES,
     "round_": MET_HALVES,
@@ -28,8 +31,7 @@ _EVENTS = {
 
 def rounding_of(node: ast.AST) -> str:
     """Return the name of the function or method that rounds if a node is a call of one, else ""."""
-    function = node.func if isinstance(node, ast.Call) else None
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    name = called_name(node) if isinstance(node, ast.Call) else ""
     return name if name in _EVENTS else ""
 
 
