@@ -42,6 +42,16 @@ class Model(nn.Module):
             images = images.float() / 255
         return images - 0.5
 """
+BINS = """\
+class Model(nn.Module):
+    def __init__(self, bins=8, width=16):
+        super().__init__()
+        self.register_buffer("edges", torch.linspace(-2, 2, bins - 1))
+        self.table = nn.Embedding(bins, width)
+
+    def forward(self, pitch):
+        return self.table(torch.bucketize(pitch, self.edges))
+"""
 MIXED = """\
 class Model(nn.Module):
     def __init__(self, width=16):
@@ -148,6 +158,7 @@ WRONG = {
         "(residual + x).to(x.dtype)",
     ),
     "whole numbers": (IMAGES, "images.dtype == torch.uint8", "not images.is_floating_point()"),
+    "numbers at the edges of bins": (BINS, "self.edges)", "self.edges, right=True)"),
     "a layer in another format": (MIXED, "h.to(self.down.weight.dtype)", "h"),
     "a field that is missing": (
         FIELD,
@@ -180,6 +191,11 @@ RIGHT = {
         SUM,
         "residual + x.to(residual.dtype)",
         "x.to(residual.dtype) + residual",
+    ),
+    "numbers at the edges of bins": (
+        BINS,
+        "torch.bucketize(pitch, self.edges)",
+        "(pitch.unsqueeze(-1) > self.edges).sum(-1)",
     ),
     "a layer in another format": (MIXED, ".relu()", ".clamp(min=0)"),
     "a field that is missing": (

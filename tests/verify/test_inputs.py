@@ -551,3 +551,66 @@ def test_a_layer_is_as_wide_as_most_of_its_matrices() -> None:
 
     assert guessed_slots.width_of(Block()) == 16
     assert guessed_slots.width_of(nn.LayerNorm(4)) == 4
+
+
+class Loss(nn.Module):
+    def forward(self, logits: Any, labels: Any) -> Any:
+        return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+
+
+class Masks(nn.Module):
+    def forward(self, logits: Any, target: Any) -> Any:
+        return nn.functional.binary_cross_entropy_with_logits(logits, target)
+
+
+class Sums(nn.Module):
+    def forward(self, x: Any, index: Any) -> Any:
+        return x.new_zeros(int(index.max()) + 1, x.shape[1]).index_add(0, index, x)
+
+
+class Graph(nn.Module):
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        start, end = edge_index
+        return torch.zeros_like(x).index_add(0, end, x[start])
+
+
+class Nearest(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(16, 8)
+
+    def forward(self, z: Any) -> Any:
+        return self.table(torch.cdist(z.reshape(-1, z.shape[-1]), self.table.weight).argmin(1))
+
+
+class Waves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(27, 16)
+
+    def forward(self, x: Any) -> Any:
+        waves = [torch.sin(2**number * x) for number in range(8)]
+        return self.layer(torch.cat([x, *waves], -1))
+
+
+class Translator(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+
+    def forward(self, src: Any, trg: Any, lengths: Any) -> Any:
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.table(src), lengths, batch_first=True, enforce_sorted=False
+        )
+        return packed.data.mean() + self.table(trg)
+
+
+class State(nn.Module):
+    def forward(self, x: Any, state: Any) -> Any:
+        hidden, cell = state
+        return x + hidden.tanh() * cell
+
+
+@pytest.mark.parametrize("cls", [Loss, Masks, Sums, Graph, Nearest, Waves, Translator, State])
+def test_inputs_that_many_models_take_are_found(cls: type) -> None:
+    input_guesses.find_accepted(cls().eval())

@@ -56,6 +56,15 @@ def raised_by_unpacking(_: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_unpacking_in_two(_: Any) -> Any:
+    """Return the error of a statement that unpacks the input `states` to two parts."""
+    states = [0.0]
+    try:
+        _hidden, _cell = states
+    except ValueError as error:
+        return drop_traceback(error)
+
+
 def raised_by_range(_: Any) -> Any:
     """Return the error of a loop over `range(states)`."""
     states: Any = SimpleNamespace()
@@ -165,6 +174,9 @@ SUGGESTIONS = {
         {**STATES, "position_embeddings": normal(BATCH, LENGTH, Dim(12))},
         {"position_embeddings": normal(BATCH, LENGTH, Dim(32))},
     ),
+    "give_two_parts": InputCase(
+        STATES, {"states": Slot("pair", STATES["states"].dims)}, error=raised_by_unpacking_in_two
+    ),
     "take_unpacked_shape": InputCase(
         {"images": normal(BATCH, LENGTH, Dim(32))},
         {"images": normal(BATCH, Dim(4), Dim(16), Dim(16))},
@@ -178,6 +190,7 @@ SUGGESTIONS = {
     ),
     "take_named_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(9)))}),
     "refill_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(14)))}),
+    "scale_width": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(3))}),
     "exchange_numbers": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(12))}),
     "allow_for_added_positions": InputCase(
         {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},

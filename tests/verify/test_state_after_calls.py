@@ -57,6 +57,32 @@ class Model(nn.Module):
         self.largest = torch.maximum(self.largest, x.detach().abs().max())
         return x / (self.largest + 1)
 """
+QUEUE = """\
+class Model(nn.Module):
+    def __init__(self, width=8, size=32):
+        super().__init__()
+        self.size = size
+        self.register_buffer("keys", torch.zeros(size, width))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x):
+        start = int(self.place)
+        places = (start + torch.arange(len(x))) % self.size
+        self.keys[places] = x.detach()
+        self.place[0] = (start + len(x)) % self.size
+        return x @ self.keys.T
+"""
+AVERAGE = """\
+class Model(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+
+    def forward(self, x):
+        if self.training:
+            self.mean.lerp_(x.detach().flatten(0, -2).mean(0), 0.1)
+        return x - self.mean
+"""
 FROZEN = """\
 class Model(nn.Module):
     def __init__(self, width=8):
@@ -92,6 +118,8 @@ WRONG = {
         "torch.maximum(self.largest, x.detach().abs().max())",
         "x.detach().abs().max()",
     ),
+    "a buffer after two calls": (QUEUE, "(start + len(x)) % self.size", "start + len(x)"),
+    "another tensor for a buffer": (AVERAGE, "self.mean.lerp_(", "self.mean = self.mean.lerp("),
     "inference mode": (FROZEN, "torch.no_grad()", "torch.inference_mode()"),
     "large values in a plain class": (
         ACTIVATED,
@@ -104,6 +132,11 @@ RIGHT = {
         ADAPTED,
         "self.scale * (self.up @ self.down)",
         "(self.up @ self.down) * self.scale",
+    ),
+    "a buffer that is changed in place": (
+        AVERAGE,
+        "self.mean.lerp_(x.detach()",
+        "self.mean = self.mean.lerp_(x.detach()",
     ),
     "zeros in the checkpoint": (
         ROUTER,

@@ -50,6 +50,7 @@ from regraft.verification.child.checks.code_constants import (
 from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.condition_kinds import is_predicate
 from regraft.verification.child.checks.format_variants import (
+    FRACTIONS,
     calls_in_other_formats,
     formats_to_try,
 )
@@ -75,7 +76,12 @@ from regraft.verification.child.checks.size_variants import (
     resized_calls,
 )
 from regraft.verification.child.checks.unequal_axes import lengthen_axes
-from regraft.verification.child.checks.value_variants import NOT_FINITE, tenth_of, valued_calls
+from regraft.verification.child.checks.value_variants import (
+    NOT_FINITE,
+    calls_with_numbers_in_buffers,
+    tenth_of,
+    valued_calls,
+)
 from regraft.verification.child.session import Session
 from regraft.verification.definition_changes import Change
 from regraft.verification.names_and_scopes import name_of
@@ -332,7 +338,10 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from _reading_calls(call, target, domain)
     yield from calls_in_other_layouts(call)
     if domain.combines:
-        yield from calls_in_other_formats(call, domain.formats)
+        for formatted_call in calls_in_other_formats(call, domain.formats):
+            yield formatted_call
+            if formatted_call.label == FRACTIONS:
+                yield from calls_with_numbers_in_buffers(formatted_call, target.module)
         yield from calls_with_other_buffers(call, target.module)
     if has_parameters:
         yield from altered_calls(call, _compared_numbers(target.module, domain))

@@ -16,6 +16,7 @@ _KIND = "number formats"
 MIXED, _COMPLEX, _LISTS = "one input in bfloat16", "complex numbers", "one input as a list"
 _SHORT, _LARGE = "integers in int32", "integers above 2**30"
 _BYTES, _WHOLE = "inputs in uint8", "inputs in int32"
+FRACTIONS = "numbers with fractions in the place of integers"
 
 # The words of a definition that are a reason to try a format.
 _REASONS = {
@@ -25,6 +26,7 @@ _REASONS = {
     _BYTES: r"uint8|is_floating_point|\.byte\(\)",
     _WHOLE: r"uint8|is_floating_point|\.byte\(\)",
     _COMPLEX: r"(?i)complex|spec|fft|polar|conj|\.real\b|\.imag\b",
+    FRACTIONS: r"bucketize\(|searchsorted\(|digitize\(",
     _LISTS: r"as_tensor\(|torch\.tensor\(|asarray\(",
 }
 _SINGLE = 3  # the most inputs that are in another format than the others
@@ -50,6 +52,7 @@ def calls_in_other_formats(call: Call, kinds: frozenset[str]) -> Iterator[Call]:
         _BYTES: _in_bytes,
         _WHOLE: _as_whole_numbers,
         _COMPLEX: _as_complex,
+        FRACTIONS: _with_fractions,
     }
     for label, change in changes.items():
         if label in kinds and any(change(tensor) is not tensor for tensor in tensors(call)):
@@ -122,6 +125,12 @@ def _as_whole_numbers(tensor: Any) -> Any:
     if not _is_floating(tensor):
         return tensor
     return (tensor * 40).round().to(torch.int32)
+
+
+def _with_fractions(tensor: Any) -> Any:
+    """Return floating numbers in the place of integers, a quarter below them; another tensor as it
+    is."""
+    return tensor.to(torch.get_default_dtype()) - 0.25 if _is_integer(tensor) else tensor
 
 
 def _as_complex(tensor: Any) -> Any:

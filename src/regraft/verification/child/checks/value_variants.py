@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from regraft.verification.child.call_arguments import Call, is_mask, map_call, tensors
 from regraft.verification.child.checks.code_constants import Constants
@@ -27,6 +28,8 @@ VALUES, ZERO_ROWS = "values", "rows of zeros"
 EXTREME, UNDEFINED = "extreme values", "values that are not finite"
 _SPECIAL = re.compile(r"(^|_)(pad|eos|bos|sep|cls|mask|unk)\w*_(id|idx|index)$|^padding_idx$")
 _TOKENS = 6  # the most tokens with a name that are tried
+IN_BUFFERS = "numbers in the buffers"
+_BUFFERED = 12  # the most numbers of buffers that are tried
 NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -math.inf))
 
 
@@ -38,8 +41,8 @@ def valued_calls(
     not_finite: tuple[tuple[str, float], ...] = NOT_FINITE,
 ) -> Iterator[Call]:
     """Yield a call with some elements of its floating point tensors replaced, masks aside: by
-    numbers around the constants of the code, rare, huge and tiny numbers, and by each number in
-    `not_finite`.
+    numbers around the constants of the code, rare ones, those in the model's own buffers, huge and
+    tiny numbers, and by each number in `not_finite`.
 
     In calls with integer tensors, integers become those around the constants of the code, negative,
     and special tokens of the model. `beyond` says how strictly gradients count.
@@ -53,6 +56,7 @@ def valued_calls(
     ):
         changed_call = _replace_elements(call, label, values, 2 if values == (0.0,) else 3)
         yield replace(changed_call, exact_values=values if values is numbers_around else ())
+    yield from calls_with_numbers_in_buffers(call, model)
     yield _clear_first_rows(call)
     yield replace(_replace_elements(call, "numbers up to 1e5", HUGE, 3), beyond=EXTREME)
     for label, value in not_finite:
@@ -65,6 +69,28 @@ def valued_calls(
     yield replace_integers(call, (-1,), "negative whole numbers")
     for name, token in special_tokens(model):
         yield replace_integers(call, (token,), f"{name} {token}", tokens=True)
+
+
+def calls_with_numbers_in_buffers(call: Call, model: Any) -> Iterator[Call]:
+    """Yield a call with some elements of its floating point tensors replaced by numbers in the
+    floating point buffers of a module itself, if it has any, masks aside: inputs equal to the edges
+    of bins or to a threshold are in no random input."""
+    if numbers := _numbers_in_buffers(model):
+        yield replace(_replace_elements(call, IN_BUFFERS, numbers, 3), exact_values=numbers)
+
+
+def _numbers_in_buffers(model: Any) -> tuple[float, ...]:
+    """Return at most `_BUFFERED` numbers of the floating point buffers of a module itself, evenly
+    drawn from each; () for a function, and without such buffers."""
+    buffers = model.buffers(recurse=False) if isinstance(model, nn.Module) else ()
+    numbers: list[float] = []
+    for buffer in buffers:
+        if buffer.is_floating_point() and buffer.device.type == "cpu" and buffer.numel():
+            elements = buffer.detach().flatten().float()
+            step = -(-elements.numel() // _BUFFERED)
+            numbers += elements[::step].tolist()
+    finite = [number for number in dict.fromkeys(numbers) if math.isfinite(number)]
+    return tuple(finite[:: -(-len(finite) // _BUFFERED)]) if finite else ()
 
 
 def special_tokens(model: Any) -> Iterator[tuple[str, int]]:

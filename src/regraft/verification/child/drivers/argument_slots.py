@@ -77,6 +77,9 @@ class Slot:
     * pair: a tuple of two like normal, keys and values
     * grid: rows and columns of patches for each image, frames before them where there are three
     * bounds: begin and end of the only sequence of a row
+    * lengths: for dimensions (batch, length) a number of positions for each row, from 1 to all; the
+      first row has all
+    * edges: two rows of numbers below the last dimension, the nodes from and to which edges go
     """
 
     kind: str
@@ -210,6 +213,14 @@ def _make_pair(_: Slot, shape: Shape, generator: Any) -> Any:
     return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
 
 
+def _make_lengths(_: Slot, shape: Shape, generator: Any) -> Any:
+    """Return the numbers of positions of all rows: all of them in the first, random ones, from 1
+    on, in the others."""
+    lengths = torch.randint(1, shape[-1] + 1, shape[:-1], generator=generator)
+    lengths[:1] = shape[-1]
+    return lengths
+
+
 def _make_grid(_: Slot, shape: Shape, __: Any) -> Any:
     """Return a row for each image with its number of rows and of columns of patches, `GRID` both,
     after its number of frames, 1, where the row has three elements."""
@@ -239,6 +250,8 @@ _MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
     "pair": _make_pair,
     "bounds": lambda _, shape, __: torch.tensor([0, shape[0]], dtype=torch.int32),
     "grid": _make_grid,
+    "lengths": _make_lengths,
+    "edges": lambda _, shape, generator: torch.randint(0, shape[-1], shape, generator=generator),
     "range": lambda _, shape, __: torch.arange(shape[-1]).expand(shape).clone(),
     "ones": lambda _, shape, __: torch.ones(shape),
 }

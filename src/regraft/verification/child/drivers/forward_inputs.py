@@ -50,9 +50,15 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     ),
     (r"^(position_embeddings|rotary_pos_emb)$", "pair", ("batch", "length", "head")),
     (r"cu_seq_?lens", "bounds", ("length",)),
+    (r"^(lengths|lens)$|_lengths$|_lens$", "lengths", ("batch", "length")),
+    (r"^edge_index$|^edges$", "edges", (2, "length")),
     (r"position_ids$", "range", ("batch", "length")),
     # text, and the weights of a function
-    (r"(_ids|^ids|^idx|_index|_indices|^targets?|^tokens?|_tokens?)$", "ids", ("batch", "length")),
+    (
+        r"(_ids|^ids|^idx|_index|_indices|^index|^indices|^labels?|^targets?|^tokens?|_tokens?)$",
+        "ids",
+        ("batch", "length"),
+    ),
     (r"mask$", "mask", ("batch", "length")),
     (r"^(weight|bias|gamma|beta)$", "normal", ("hidden",)),
 )
@@ -72,8 +78,13 @@ VIDEO_INPUTS = frozenset({"pixel_values"})
 TYPE_INPUTS = Names(r"type")
 TOKEN_TYPE_INPUTS = Names(r"type_ids$")
 # Kinds whose shape follows from their meaning, and kinds that hold a number for each position.
-FIXED_SHAPE_KINDS = frozenset({"grid", "bounds"})
+FIXED_SHAPE_KINDS = frozenset({"grid", "bounds", "lengths", "edges"})
 POSITION_KINDS = frozenset({"ids", "mask", "bool", "every other", "range"})
+
+# Names of further tokens beside the first input of a model that begins with a table of embeddings,
+# and of inputs that say which nodes of a graph are joined.
+FURTHER_TOKENS = Names(r"^(src|trg|tgt|decoder_inputs?|decoder_tokens)$")
+EDGE_INPUTS = Names(r"^edge_index$|^edges$")
 
 # Types and names of parameters that are no tensors, and the parameter that is the number of a
 # dimension, with its value.

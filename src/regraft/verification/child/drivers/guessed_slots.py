@@ -27,6 +27,8 @@ from regraft.verification.child.drivers.argument_slots import (
 from regraft.verification.child.drivers.configuration_objects import config_of
 from regraft.verification.child.drivers.field_tables import HIDDEN, IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.forward_inputs import (
+    EDGE_INPUTS,
+    FURTHER_TOKENS,
     GRID_INPUTS,
     LAYER_INPUT,
     PACKED_INPUTS,
@@ -67,7 +69,11 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
         slot = slot_for(parameter.name, annotation(parameter), sizes, is_layer)
         is_unnamed = slot.kind != "plain" and not is_named(parameter.name)
         slots[parameter.name] = documented.get(parameter.name, slot) if is_unnamed else slot
-    first = {**_first_image(model, slots, image), **_first_ids(model, slots)}
+    first = {
+        **_first_image(model, slots, image),
+        **_nodes_of_graph(slots),
+        **_first_ids(model, slots),
+    }
     return {**slots, **first, **_packed_images(slots, sizes)}
 
 
@@ -90,7 +96,8 @@ def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, 
 
 
 def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
-    """Return by name the slot of token ids for the first parameter whose name tells nothing; {}
+    """Return by name the slot of token ids for the first parameter whose name tells nothing, and
+    for those of `FURTHER_TOKENS`; {}
     where the first layer of the model is no table of embeddings, where the parameter is
     `hidden_states`, or where the model has the configuration of a library that names its inputs."""
     first_layer, name = _first_layer(model), _first_unnamed(slots)
@@ -99,7 +106,16 @@ def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
         return {}
     if not isinstance(first_layer, nn.Embedding):
         return {}
-    return {name: Slot("ids", (BATCH, LENGTH), first_layer.num_embeddings)}
+    further_names = [other for other in slots if other in FURTHER_TOKENS]
+    tokens = Slot("ids", (BATCH, LENGTH), first_layer.num_embeddings)
+    return dict.fromkeys([name, *further_names], tokens)
+
+
+def _nodes_of_graph(slots: Mapping[str, Slot]) -> dict[str, Slot]:
+    """Return by name the slot of the nodes of a graph, (nodes, features), for the first parameter
+    whose name tells nothing; {} where no input says which nodes are joined."""
+    name = _first_unnamed(slots) if any(other in EDGE_INPUTS for other in slots) else None
+    return {} if name is None else {name: replace(slots[name], dims=slots[name].dims[1:])}
 
 
 def _first_unnamed(slots: Mapping[str, Slot]) -> str | None:

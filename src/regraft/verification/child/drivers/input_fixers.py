@@ -277,12 +277,17 @@ def change_words(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 
 def change_kinds(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with one tensor of another kind, for each tensor and kind: token ids (below 2
-    where it has no limit), real numbers or booleans."""
-    for name, slot in problem.spec.items():
+    """Yield inputs with one tensor of another kind (`specs_of_other_kinds`)."""
+    yield from specs_of_other_kinds(problem.spec)
+
+
+def specs_of_other_kinds(spec: Spec) -> Iterator[Spec]:
+    """Yield a specification with one tensor of another kind, for each tensor and kind: token ids
+    (below 2 where it has no limit), real numbers or booleans."""
+    for name, slot in spec.items():
         for kind in ("ids", "normal", "bool") if slot.kind != "plain" else ():
             if kind != slot.kind:
-                yield with_changed_slot(problem.spec, name, kind=kind, limit=slot.limit or 2)
+                yield with_changed_slot(spec, name, kind=kind, limit=slot.limit or 2)
 
 
 def lower_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:

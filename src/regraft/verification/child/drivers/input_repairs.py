@@ -18,7 +18,11 @@ from typing import Any
 
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Spec
 from regraft.verification.child.drivers.configuration_objects import config_of
-from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
+from regraft.verification.child.drivers.input_fixers import (
+    InputProblem,
+    specs_of_other_kinds,
+    with_changed_slot,
+)
 from regraft.verification.child.drivers.input_suggestions import COMPLETIONS, SUGGESTIONS
 from regraft.verification.child.drivers.model_attempts import SIZE, Attempt, attempt
 from regraft.verification.child.drivers.repair_table import changes
@@ -65,7 +69,8 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     while heap and best.error is not None:
         _, _, node = heapq.heappop(heap)
         is_timed_again = False
-        for spec in suggestions(node, optional, config_of(model)):
+        specs = suggestions(node, optional, config_of(model))
+        while (spec := next(specs, None)) is not None:
             elements = _element_count(spec)
             growth = elements / max(_element_count(node.spec), 1)
             is_slow = growth > 1 and node.took * growth**2 > seconds / 4
@@ -88,6 +93,9 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
                 # the remaining suggestions of the node come after those of the better attempt
                 heapq.heappush(heap, (_heap_key(node), next(order), node))
                 break
+            if outcome.changed_to_type_error(node):
+                # these shapes may be right, with other kinds
+                specs = itertools.chain(specs_of_other_kinds(spec), specs)
     return best
 
 

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from regraft.verification.child.drivers import described_shapes, shape_fixers
+from regraft.verification.child.drivers import described_shapes, shape_fixers, unpacking_fixers
 from regraft.verification.child.drivers import input_fixers as fixers
 from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.input_fixers import InputProblem
@@ -19,6 +19,7 @@ _RANK_ERROR = (
     r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out"
     r" of bounds|permute|"
     r"tuple index|is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript"
+    r"|supposed to be a vector|to match target batch_size"
 )
 _Table = tuple[Repair[InputProblem, Spec], ...]
 
@@ -97,8 +98,13 @@ SUGGESTIONS: _Table = (
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x32 and 12x5)",
     ),
     Repair(
+        r"values to unpack \(expected 2\b",
+        unpacking_fixers.give_two_parts,
+        "ValueError: too many values to unpack (expected 2)",
+    ),
+    Repair(
         r"values to unpack",
-        shape_fixers.take_unpacked_shape,
+        unpacking_fixers.take_unpacked_shape,
         "ValueError: not enough values to unpack (expected 4, got 3)",
     ),
     Repair(
@@ -123,6 +129,11 @@ SUGGESTIONS: _Table = (
         r"shape '\[([\d, ]+)\]' is invalid for input of size (\d+)",
         shape_fixers.refill_shape,
         "RuntimeError: shape '[6, 7]' is invalid for input of size 21",
+    ),
+    Repair(
+        r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
+        shape_fixers.scale_width,
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x288 and 27x16)",
     ),
     Repair(
         r"\d",
@@ -158,7 +169,7 @@ SUGGESTIONS: _Table = (
     ),
     Repair(
         r"not enough values to unpack \(expected (\d), got (\d)\)",
-        shape_fixers.add_missing_dimensions,
+        unpacking_fixers.add_missing_dimensions,
         "ValueError: not enough values to unpack (expected 5, got 3)",
     ),
     Repair(

@@ -21,7 +21,7 @@ SIZE = (3, 7)
 # object (`SimpleNamespace`) lacks; the group is the attribute's name.
 TYPE_ERROR = (
     r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor|used"
-    r" as indices must"
+    r" as indices must|result type \w+ can't be cast"
 )
 ATTRIBUTE_ERROR = r"'types.SimpleNamespace' object has no attribute '(\w+)'"
 
@@ -78,7 +78,18 @@ class Attempt:
         """
         if re.search(ATTRIBUTE_ERROR, self.text):
             return self.progress, 2
-        return self.progress, int(not re.search(TYPE_ERROR, self.text))
+        return self.progress, int(not self.is_type_error)
+
+    def changed_to_type_error(self, earlier: Attempt) -> bool:
+        """Return whether the error is about the type of a tensor, came after as many operations as
+        that of an earlier attempt, and that one's was about something else."""
+        is_new = self.is_type_error and not earlier.is_type_error
+        return is_new and self.progress == earlier.progress
+
+    @property
+    def is_type_error(self) -> bool:
+        """Return whether the error is about the type of a tensor."""
+        return re.search(TYPE_ERROR, self.text) is not None
 
 
 def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:

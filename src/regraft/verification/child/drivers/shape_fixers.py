@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from regraft.verification.child.drivers import described_shapes
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot, Spec
-from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.field_tables import HEADS
 from regraft.verification.child.drivers.forward_inputs import FIXED_SHAPE_KINDS, POSITION_KINDS
 from regraft.verification.child.drivers.input_fixers import (
@@ -97,6 +96,33 @@ def _dims_before_addition(dims: Dims, actual: int, wanted: int) -> Iterator[Dims
             yield (*dims[:-2], Dim(side), Dim(side))
 
 
+def scale_width(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs that are so much narrower or wider that a layer gets the width it takes: all
+    inputs of one width together, then each by itself. The model has to compute features of a number
+    that is a multiple of that width, as encodings of positions by sines do."""
+    width, wanted_width = int(match[1]), int(match[2])
+    own_widths = {
+        name: slot.dims[-1].factor
+        for name, slot in problem.spec.items()
+        if slot.dims and not slot.dims[-1].of
+    }
+    for own_width in dict.fromkeys(own_widths.values()):
+        new_width, remainder = divmod(wanted_width * own_width, width)
+        if width == own_width or width % own_width or remainder or not new_width:
+            continue
+        names = [name for name, number in own_widths.items() if number == own_width]
+        for changed_names in (names, *([name] for name in names)):
+            changed = {
+                name: _with_last_dim(problem.spec[name], new_width) for name in changed_names
+            }
+            yield {**problem.spec, **changed}
+
+
+def _with_last_dim(slot: Slot, width: int) -> Slot:
+    """Return a slot with a fixed last dimension in the place of its own."""
+    return replace(slot, dims=(*slot.dims[:-1], Dim(width)))
+
+
 def exchange_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs in which a size that the error names is replaced by another number of the error,
     of at most `LARGEST`: in all dimensions of one input that have the size, and in each of them."""
@@ -118,21 +144,6 @@ def _exchanged_dims(dims: Dims, axes: list[int], sizes: list[int]) -> Iterator[D
             yield _with_dim(dims, changed_axes, _dim_of_number(size))
 
 
-def take_unpacked_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of which one has the axes that the innermost statement of the error unpacks its
-    shape to, as `b, c, h, w = x.shape` does; nothing where `x` is not an input or a name tells
-    nothing."""
-    if problem.failed.error is None:
-        return
-    _file, text = next(statements_of_error(problem.failed.error), ("", ""))
-    unpacked = described_shapes.unpacked_shape(text)
-    if unpacked is None or unpacked[0] not in problem.spec:
-        return
-    name, axes = unpacked
-    for reshaped in described_shapes.slots_of_axes(axes, problem.spec[name], problem.config):
-        yield {**problem.spec, name: reshaped}
-
-
 def take_image_size(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs of which one is images of one channel, of the size to which the error says that
     they were to be resized, in place of the sizes that it had: an image for each row of the batch,
@@ -143,19 +154,6 @@ def take_image_size(problem: InputProblem, match: re.Match[str]) -> Iterator[Spe
             for rows in (BATCH, Dim(1)):
                 dims = (rows, Dim(1), *map(Dim, wanted_sizes))
                 yield with_changed_slot(problem.spec, name, dims=dims)
-
-
-def add_missing_dimensions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of which one has further dimensions of size 1 behind the first, as many as were
-    missing where a shape was unpacked; nothing where fewer than two were (`change_ranks` does)."""
-    expected_rank, rank = int(match[1]), int(match[2])
-    if expected_rank - rank < 2:
-        return
-    added = [Dim(1)] * (expected_rank - rank)
-    for name, slot in problem.spec.items():
-        if len(slot.dims) == rank:
-            dims = (*slot.dims[:1], *added, *slot.dims[1:])
-            yield with_changed_slot(problem.spec, name, dims=dims)
 
 
 def give_batches(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
