@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from regraft.matching.constants import number_of
 from regraft.matching.result import Match
+from regraft.matching.uses import is_size
 from regraft.rewriting.kernel_call_source import Renderer, is_gathered
 from regraft.rewriting.match_checks import MatchChecks
 from regraft.source.text import Edit, Span
@@ -49,7 +50,7 @@ class StatementRewriter(MatchChecks):
         reduced: dict[Statement, Value] = {}
         roots = {root.statement for root in self.match.roots}
         for statement in dict.fromkeys(node.statement for node in self.match.nodes):
-            if statement in roots:
+            if statement in roots or self._stays(statement):
                 continue
             if not self._is_inner(statement):
                 raise self._withholding(
@@ -68,6 +69,14 @@ class StatementRewriter(MatchChecks):
                 reduced[statement] = reduced_value
         deleted += self._unneeded_statements([*deleted, *reduced])
         return StatementPlan(tuple(deleted), reduced)
+
+    def _stays(self, statement: Statement) -> bool:
+        """Return whether a statement only reads sizes of tensors for the match, and binds other
+        names as well, or one that other code uses, too."""
+        nodes = [node for node in self.match.nodes if node.statement is statement]
+        uses = [use for node in nodes for use in node.output.every_use()]
+        is_private = self._is_inner(statement) and self.matched.issuperset(uses)
+        return not is_private and all(map(is_size, nodes))
 
     def _is_inner(self, statement: Statement) -> bool:
         """Return whether a statement assigns the expression of a matched node, and nothing else, to
@@ -184,11 +193,8 @@ class StatementRewriter(MatchChecks):
         edits = [self._deletion_edit(statement) for statement in plan.deleted]
         for statement, value in plan.reduced.items():
             node = statement.node
-            assert (
-                isinstance(node, ast.Assign | ast.AnnAssign)
-                and node.value is not None
-                and value.node is not None
-            )
+            assert isinstance(node, ast.Assign | ast.AnnAssign)
+            assert node.value is not None and value.node is not None
             span = self.source.span(node.value)
             self._check_comments(span, value.node)
             edits.append(Edit(span, self._reduced_text(value.node)))
