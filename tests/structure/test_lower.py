@@ -330,3 +330,20 @@ def test_named_parts_of_a_pair_are_its_elements() -> None:
     body = forward("return torch.sort(x).values, x.topk(3).indices, y.values")
     assert [node.args["index"].const for node in body.index["py.item"]] == [0, 1]
     assert [node.spelling for node in body.index["py.attr"]] == ["values"]
+
+
+@pytest.mark.parametrize(
+    ("target", "indices"),
+    [
+        ("a, b, c", [0, 1, 2]),
+        ("a, *b", [0, None]),
+        ("*a, b", [None, -1]),
+        ("a, *b, c, d", [0, None, -2, -1]),
+    ],
+)
+def test_indices_of_unpacked_parts(target: str, indices: list[int | None]) -> None:
+    items = [node for node in forward(f"{target} = x.shape").index["py.item"] if node.args]
+    found = [node.args["index"].const if "index" in node.args else None for node in items]
+    assert [index for index in found if index is not None] == [
+        index for index in indices if index is not None
+    ]

@@ -111,14 +111,27 @@ def _default_of(op: str, name: str) -> object:
 
 
 def argument_orders(
-    pattern_node: PatternNode, args: Mapping[str, Value]
+    pattern_node: PatternNode, node: Node, args: Mapping[str, Value]
 ) -> Iterator[Mapping[str, Value]]:
-    """Yield the arguments in each order that means the same: operands of commutative operations,
-    transposed dims."""
+    """Yield the arguments in each form that means the same: operands of commutative operations,
+    transposed dims, an element of a sequence counted from its end."""
     yield args
     first, second = INTERCHANGEABLE.get(pattern_node.op, ("", ""))
     if first in args and second in args:
         yield {**args, first: args[second], second: args[first]}
+    if pattern_node.op == "py.item":
+        index = _index_from_end(node)
+        if index is not None:
+            yield {**args, "index": index}
+
+
+def _index_from_end(node: Node) -> Value | None:
+    """Return the index of an element, counted from the end, where the node is a name of several
+    that a sequence is unpacked into; None elsewhere."""
+    parts = node.args["base"].items
+    if parts is None or all(part is not node.output for part in parts):
+        return None
+    return Value(0, "const", "int", const=parts.index(node.output) - len(parts))
 
 
 def attribute_base(operand: Attr, value: Value) -> Value | None:

@@ -231,7 +231,7 @@ class _Matcher:
         nodes = {**nodes, pattern_node.output: node}
         bindings = {**bindings, pattern_node.output: node.output}
         next_state = bindings, nodes, (*tests, *new_tests)
-        for order in argument_orders(pattern_node, args):
+        for order in argument_orders(pattern_node, node, args):
             yield from self._match_arguments(list(pattern_node.args), order, next_state, node)
 
     def _read_as(

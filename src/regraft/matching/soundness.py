@@ -11,7 +11,14 @@ from regraft.matching.arguments import describe_node
 from regraft.matching.pattern import variables
 from regraft.matching.predicates import unmet_reason
 from regraft.matching.result import Holds, Match
-from regraft.matching.uses import is_metadata, needs_nothing, only_reads_shapes, uses, uses_under
+from regraft.matching.uses import (
+    is_metadata,
+    is_size,
+    needs_nothing,
+    only_reads_shapes,
+    uses,
+    uses_under,
+)
 from regraft.structure import guards
 from regraft.structure.guards import Guard
 from regraft.structure.model import Layer, Node
@@ -26,7 +33,8 @@ def with_conditions(match: Match) -> Match:
     matched, tests = set(match.nodes), list(match.tests)
     base = match.kernel_guard
     for node in match.nodes:
-        for guard, use in uses(node.output) if node not in match.roots else ():
+        is_left = node in match.roots or is_size(node)
+        for guard, use in () if is_left else uses(node.output):
             if use in matched or is_metadata(use):
                 continue
             if not guards.satisfiable(guards.conjoin(base, guard)):
@@ -54,7 +62,7 @@ def unsoundness(match: Match, module: Module) -> tuple[str, ast.AST] | None:
     or a subclass builds another layer. Return None where it may."""
     matched = set(match.nodes)
     for node in match.nodes:
-        if node in match.roots:
+        if node in match.roots or is_size(node):
             continue
         for use in _forbidding_uses(match, node):
             if (

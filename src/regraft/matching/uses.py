@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from regraft.structure import guards
 from regraft.structure.guards import Guard
-from regraft.structure.model import Node, Value
+from regraft.structure.model import MISSING, Node, Value
 
 # Attributes that do not depend on the elements of a tensor: a match may leave other uses of them
 # out of account.
@@ -84,6 +84,18 @@ def only_reads_shapes(use: Node, matched: Collection[Node]) -> bool:
     readers = use.output.every_use()
     is_inlined_with_match = use.inner is not None and any(node.expr is use.expr for node in matched)
     return all(reader in matched for reader in readers) if readers else is_inlined_with_match
+
+
+def is_size(node: Node) -> bool:
+    """Return whether a node reads a size of a shape, or computes a number from such sizes and
+    constants alone: other code may use it beside a match, which leaves it in place."""
+    if node.op == "py.item":
+        attribute = node.args["base"].attribute()
+        return attribute is not None and attribute[1] == "shape" and node.output.kind == "int"
+    return node.op == "py.binary" and all(
+        value.const is not MISSING or (value.node is not None and is_size(value.node))
+        for value in node.args.values()
+    )
 
 
 def needs_nothing(use: Node) -> bool:

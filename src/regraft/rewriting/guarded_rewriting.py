@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from regraft.matching.result import Test
 from regraft.matching.uses import uses
+from regraft.rewriting.assignments import target_name
 from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.single_output import Patch
 from regraft.rewriting.statement_range import RangeRewriter
-from regraft.rewriting.superfluous_statements import target_name
 from regraft.source.layout import Layout, indent_unit, indentation, without_parentheses
 from regraft.source.syntax_walk import defaults
 from regraft.source.text import Edit, Span

@@ -20,15 +20,28 @@ from regraft.structure.model import Node, Value
 _HOOK_REGISTRATION = re.compile(
     rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook"
 )
-# Kernels whose result may be written into. A postponed tensor is computed before that. Folded
-# layers end in a convolution or in the product of a Linear layer, which are not differentiated by
-# their result, nor are sums of products; where nothing is folded, the layers themselves run.
+# Kernels whose result may be written into: it is new memory, and none of their implementations is
+# differentiated by it. A postponed tensor is computed before that. Folded layers end in a
+# convolution or in the product of a Linear layer; where nothing is folded, the layers themselves
+# run.
 _WRITABLE_RESULTS = (
-    "regraft.ops.postponed_",
+    "regraft.ops.attention_without_weights",
     "regraft.ops.conv_batch_norm",
+    "regraft.ops.conv_of_patches",
+    "regraft.ops.interleaved_rotary",
+    "regraft.ops.linear_at",
     "regraft.ops.linear_batch_norm",
     "regraft.ops.linear_of_parts",
+    "regraft.ops.one_hot_",
+    "regraft.ops.postponed_",
+    "regraft.ops.rms_normalize",
+    "regraft.ops.rolled_rotary",
+    "regraft.ops.sorted_head",
+    "regraft.ops.squared_distances",
     "regraft.ops.unfold_",
+    "torch.nn.functional.gelu",
+    "torch.nn.functional.layer_norm",
+    "torch.nn.functional.silu",
 )
 
 

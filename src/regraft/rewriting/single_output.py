@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regraft.matching.result import Match, Test
+from regraft.rewriting.assignments import target_name
 from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.superfluous_statements import (
     StatementPlan,
     StatementRewriter,
     block_of,
     is_inside,
-    target_name,
 )
 from regraft.source.imports import Imports
 from regraft.source.layout import Layout, indent_unit, indentation, without_parentheses

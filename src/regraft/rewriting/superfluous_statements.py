@@ -6,9 +6,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from regraft.matching.constants import number_of
 from regraft.matching.result import Match
+from regraft.matching.uses import is_size
+from regraft.rewriting.assignments import target_name, unpacks_into_names
 from regraft.rewriting.kernel_call_source import Renderer, is_gathered
 from regraft.rewriting.match_checks import MatchChecks
 from regraft.source.text import Edit, Span
@@ -48,7 +51,8 @@ class StatementRewriter(MatchChecks):
         deleted: list[Statement] = []
         reduced: dict[Statement, Value] = {}
         roots = {root.statement for root in self.match.roots}
-        for statement in dict.fromkeys(node.statement for node in self.match.nodes):
+        inner_nodes = [node for node in self.match.nodes if node in self.superfluous]
+        for statement in dict.fromkeys(node.statement for node in inner_nodes):
             if statement in roots:
                 continue
             if not self._is_inner(statement):
@@ -68,6 +72,26 @@ class StatementRewriter(MatchChecks):
                 reduced[statement] = reduced_value
         deleted += self._unneeded_statements([*deleted, *reduced])
         return StatementPlan(tuple(deleted), reduced)
+
+    @cached_property
+    def superfluous(self) -> frozenset[Node]:
+        """The matched nodes that nothing needs beside the kernel: without sizes of tensors whose
+        statements stay, because they bind other names as well, or something that stays reads them.
+        """
+        nodes = self.matched
+        while True:
+            staying = {node.statement for node in nodes if self._stays(node.statement, nodes)}
+            if not staying:
+                return nodes
+            nodes = frozenset(node for node in nodes if node.statement not in staying)
+
+    def _stays(self, statement: Statement, superfluous: frozenset[Node]) -> bool:
+        """Return whether a statement only reads sizes of tensors for the match, and has to stay."""
+        nodes = [node for node in self.matched if node.statement is statement]
+        if statement is self.root.statement or not all(map(is_size, nodes)):
+            return False
+        uses = [use for node in nodes for use in node.output.every_use()]
+        return not self._is_inner(statement) or not superfluous.issuperset(uses)
 
     def _is_inner(self, statement: Statement) -> bool:
         """Return whether a statement assigns the expression of a matched node, and nothing else, to
@@ -90,7 +114,7 @@ class StatementRewriter(MatchChecks):
             node
             for node in self.match.body.nodes
             if node.statement is statement
-            and node not in self.matched
+            and node not in self.superfluous
             and not self._only_feeds_match(node)
         ]
         if not unmatched_nodes:
@@ -132,14 +156,15 @@ class StatementRewriter(MatchChecks):
         nodes only, directly or through other such nodes. Arguments that a matched node takes as a
         tuple count although they are an input: the kernel call is given them one by one."""
         if is_gathered(node):
-            return self.matched.issuperset(node.output.every_use())
+            return self.superfluous.issuperset(node.output.every_use())
         is_pure = node.op in _PURE_OPS or number_of(node.output) is not None
         if node.effect or node.output in self.match.bindings.values():
             return False
         if not is_pure and not self._is_argument(node):
             return False
         return all(
-            use in self.matched or self._only_feeds_match(use) for use in node.output.every_use()
+            use in self.superfluous or self._only_feeds_match(use)
+            for use in node.output.every_use()
         )
 
     def _is_argument(self, node: Node) -> bool:
@@ -184,11 +209,8 @@ class StatementRewriter(MatchChecks):
         edits = [self._deletion_edit(statement) for statement in plan.deleted]
         for statement, value in plan.reduced.items():
             node = statement.node
-            assert (
-                isinstance(node, ast.Assign | ast.AnnAssign)
-                and node.value is not None
-                and value.node is not None
-            )
+            assert isinstance(node, ast.Assign | ast.AnnAssign)
+            assert node.value is not None and value.node is not None
             span = self.source.span(node.value)
             self._check_comments(span, value.node)
             edits.append(Edit(span, self._reduced_text(value.node)))
@@ -243,34 +265,6 @@ class StatementRewriter(MatchChecks):
     def _block_around(self, statement: ast.stmt) -> list[ast.stmt]:
         """Return the block (list of statements) that contains `statement`."""
         return block_of(self.match.body.node, statement)
-
-
-def target_name(node: ast.stmt) -> str | None:
-    """Return the name to which an assignment assigns a value, if that is all it does; None for any
-    other statement."""
-    if (
-        isinstance(node, ast.Assign)
-        and len(node.targets) == 1
-        and isinstance(node.targets[0], ast.Name)
-    ):
-        return node.targets[0].id
-    if (
-        isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Name)
-        and node.value is not None
-    ):
-        return node.target.id
-    return None
-
-
-def unpacks_into_names(node: ast.stmt) -> bool:
-    """Return whether an assignment has one target, a tuple that consists of names."""
-    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-        return False
-    target = node.targets[0]
-    return isinstance(target, ast.Tuple) and all(
-        isinstance(element, ast.Name) for element in target.elts
-    )
 
 
 def is_inside(inner: Span, outer: Span) -> bool:

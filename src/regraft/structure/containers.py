@@ -120,7 +120,7 @@ def _parts(frame: Frame, target: ast.Tuple | ast.List, value: Value) -> tuple[Va
     kind = "module" if modules else _part_kind(value)
     parts = tuple(
         frame.node(
-            "py.item", {"base": value, **_index(frame, number, has_star)}, element, kind
+            "py.item", {"base": value, **_index(frame, target.elts, number)}, element, kind
         ).output
         for number, element in enumerate(target.elts)
     )
@@ -146,7 +146,10 @@ def _part_kind(value: Value) -> Kind:
     return "int" if value.kind == "tuple" and value.attribute() is not None else "unknown"
 
 
-def _index(frame: Frame, number: int, has_star: bool) -> dict[str, Value]:
-    """Return the `index` argument of a part; there is none beside a starred target, as the index is
-    unknown."""
-    return {} if has_star else {"index": frame.constant(number)}
+def _index(frame: Frame, elements: Sequence[ast.expr], number: int) -> dict[str, Value]:
+    """Return the `index` argument of a part, which counts from the end after a starred element; a
+    starred element has none, as it takes several parts."""
+    stars = [place for place, element in enumerate(elements) if isinstance(element, ast.Starred)]
+    if not stars or number < stars[0]:
+        return {"index": frame.constant(number)}
+    return {} if number == stars[0] else {"index": frame.constant(number - len(elements))}
