@@ -129,6 +129,14 @@ class RowsWithRows(Small):
         return x[: accepted + 1], accepted
 
 
+class Bits(Small):
+    def forward(self, x):
+        number = 0
+        for bit in bin(int(x[0].argmax()))[2:]:
+            number = 2 * number + int(bit)
+        return x * number
+
+
 PROGRAMS = tuple(
     kind
     for kind in vars().copy().values()
