@@ -5,6 +5,8 @@ import torch
 
 from split.containers import Small
 
+SCALES = {0: 0.5, 2: 2.0, 4: -1.0}
+
 
 class Segments(Small):
     """The runs of rows above zero."""
@@ -135,6 +137,11 @@ class Bits(Small):
         for bit in bin(int(x[0].argmax()))[2:]:
             number = 2 * number + int(bit)
         return x * number
+
+
+class LooksUp(Small):
+    def forward(self, x):
+        return x * SCALES.get(int(x.sum(0).argmax()), 1.0)
 
 
 PROGRAMS = tuple(
