@@ -1,5 +1,5 @@
 """Splits of small programs with deques, sets, sorts by a key, deleted slices, generators and
-decorators."""
+decorators, and values that may be None."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 
-from split import containers, generators, misleading  # noqa: E402
+from split import containers, generators, misleading, optional_values  # noqa: E402
 from split.comparison import compare_on_calls  # noqa: E402
 
-PROGRAMS = [*containers.PROGRAMS, *generators.PROGRAMS, *misleading.PROGRAMS]
+PROGRAMS = [
+    *containers.PROGRAMS,
+    *generators.PROGRAMS,
+    *misleading.PROGRAMS,
+    *optional_values.PROGRAMS,
+]
 
 
 pytestmark = pytest.mark.usefixtures("without_gradients")

@@ -1,5 +1,6 @@
 """Test split networks as one ONNX file: equal to the original, or refused with a reason."""
 
+import ast
 import itertools
 import json
 from collections.abc import Callable
@@ -16,8 +17,9 @@ onnx = pytest.importorskip("onnx")
 import regraft  # noqa: E402
 from regraft.splitting import Unsplittable  # noqa: E402
 from regraft.splitting.checking.decision_check import difference  # noqa: E402
+from regraft.splitting.emitting.single.expression_lowering import Expressions  # noqa: E402
 from regraft.splitting.emitting.single.graph import Graph  # noqa: E402
-from regraft.splitting.emitting.single.graph_values import Const  # noqa: E402
+from regraft.splitting.emitting.single.graph_values import Const, Number  # noqa: E402
 from regraft.splitting.emitting.single.number_arithmetic import compare_numbers  # noqa: E402
 from regraft.splitting.emitting.single.path_types import Inexpressible  # noqa: E402
 from split import guards, language, networks, paths, single, sizes  # noqa: E402
@@ -32,6 +34,15 @@ def build_and_split(kind: Any, calls: Any = None, **options: Any) -> Any:
             model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(12)]
         )
     return model, regraft.split(model, calls, single_file=True, cache=False, **options)
+
+
+def test_a_long_condition_makes_as_many_nodes_as_it_has_operands() -> None:
+    graph = Graph(itertools.count())
+    names = {"a": Number("a", "int"), "b": Number("b", "int")}
+    test = ast.parse(" and ".join(f"(a > {n} or b == {n})" for n in range(60)), mode="eval").body
+    Expressions(graph, names).evaluate_truth(test)
+    assert len(graph.nodes) < 60 * 8
+    assert not graph.children()
 
 
 LANGUAGE = [

@@ -568,7 +568,7 @@ def test_calls_and_models_that_do_not_fit_are_refused() -> None:
         (model, [(x, x)], "too many positional arguments"),
         (model, [{"y": x}], "missing a required argument"),
         (model, [([x],)], "the example call fails: TypeError"),
-        (model, [(x,), (x.double(),)], "differ in types"),
+        (model, [(x,), (x.double(),)], "differ in argument x: a tensor of torch.float32"),
         (build_model_and_calls("Skips")[0].train(), calls, "training mode"),
         (hooked, calls, "hooks"),
         (torch.jit.trace(torch.nn.Linear(6, 6), x), calls, "TorchScript"),

@@ -11,7 +11,12 @@ import torch
 from regraft.splitting.errors import Unsplittable, line_of_forward
 from regraft.splitting.nested_arguments import Packed, unpack_arguments
 from regraft.splitting.observing.assigned_attributes import Attribute
-from regraft.splitting.preconditions import bind_arguments, check_form, kind_of_call, locate_forward
+from regraft.splitting.preconditions import (
+    bind_arguments,
+    check_equal_kinds,
+    check_form,
+    locate_forward,
+)
 from regraft.splitting.program.residual import Region, Step
 from regraft.splitting.program.result_classes import Classes
 from regraft.splitting.sampling.arrays import to_numpy
@@ -66,12 +71,7 @@ def bind_network(model: torch.nn.Module, example_inputs: list[Any]) -> Network:
     if model.training:
         raise Unsplittable(path, line, "the network is in training mode; call eval() first")
     unpacking, calls, packed = unpack_arguments(model, path, arguments_of_calls)
-    if len({kind_of_call(call) for call in calls}) > 1:
-        raise Unsplittable(
-            path,
-            line,
-            "the example calls differ in types, dimensions or constants, which is not supported",
-        )
+    check_equal_kinds(path, line, calls)
     check_tensors(path, line, calls[0])
     return Network(unpacking, path, calls, model, arguments_of_calls, packed, len(calls))
 

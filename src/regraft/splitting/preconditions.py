@@ -138,17 +138,30 @@ def takes_any_keyword(model: torch.nn.Module) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def kind_of_call(call: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what has to be equal in all example calls: of each argument its name, and of a tensor
+def check_equal_kinds(path: str, line: int, calls: list[dict[str, Any]]) -> None:
+    """Raise Unsplittable, at `path` and `line`, where an argument has another type, number of
+    dimensions or constant in one of the calls than in the first."""
+    for call in calls[1:]:
+        for key in {**calls[0], **call}:
+            first, other = (describe_kind(each, key) for each in (calls[0], call))
+            if first != other:
+                raise Unsplittable(
+                    path,
+                    line,
+                    f"the example calls differ in argument {key}: {first:.80} and {other:.80},"
+                    " which is not supported; split the network once for each",
+                )
+
+
+def describe_kind(call: dict[str, Any], key: str) -> str:
+    """Return what has to be equal in all example calls, in words: of an argument that is a tensor
     dtype and number of dimensions, of a constant its text."""
-    return tuple(
-        (
-            (key, str(value.dtype), value.ndim)
-            if isinstance(value, torch.Tensor)
-            else (key, repr(value))
-        )
-        for key, value in call.items()
-    )
+    if key not in call:
+        return "nothing"
+    value = call[key]
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {value.dtype} with {value.ndim} dimensions"
+    return repr(value)
 
 
 def input_descriptions(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import TRUTHS
 from regraft.splitting.program.residual_expressions import holds_tensor, method_call, name
@@ -27,6 +29,7 @@ from regraft.splitting.specialising.code_running import (
     run_code,
     run_operation,
 )
+from regraft.splitting.specialising.constant_tables import check_host_operands
 from regraft.splitting.specialising.elements import (
     get_element,
     get_shape,
@@ -59,6 +62,9 @@ PURE_BUILTINS = frozenset(
         "max",
         "sum",
         "abs",
+        "bin",
+        "chr",
+        "ord",
         "round",
         "list",
         "tuple",
@@ -221,17 +227,46 @@ def reverse_list(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 def pair_elements(state: Specialisation, call: BuiltinCall) -> Value | None:
     """Return the value of zip() or enumerate(): as a tuple of tuples where the elements of all
-    operands are known one by one, and enumerate() of another tensor as a list of the host; None for
-    other operands, and where all are static."""
+    operands are known one by one, and as a list of the host where another operand is a tensor, or
+    may be one; None for other operands, and where all are static."""
     if are_static(call.operands):
         return None
     rows = zip_rows(state, call.node, call.function_name, call.operands)
     if rows is not None:
         return rows
-    if call.function_name == "enumerate" and call.tensors and len(call.operands) == 1:
-        code = ast.Call(name("list"), [call.code], [])
+    if call.tensors:
+        code = ast.Call(name("list"), [bind_operands(state, call)], [])
         return convert_to_host(run_code(state, call.node, code))
     return None
+
+
+def bind_operands(state: Specialisation, call: BuiltinCall) -> ast.Call:
+    """Return the code of a call with names in the place of its operands, so that the host can run
+    it; raise Unsplittable for an object that only the network has, such as a list of modules."""
+    codes = [bind_operand(state, operand) for operand in call.operands]
+    check_host_operands(state, call.node, [*map(convert_weight, call.operands)])
+    count = len(call.code.args)
+    keywords = [
+        ast.keyword(keyword.arg, code)
+        for keyword, code in zip(call.code.keywords, codes[count:], strict=True)
+    ]
+    return ast.Call(call.code.func, codes[:count], keywords)
+
+
+def bind_operand(state: Specialisation, operand: Value) -> ast.expr:
+    """Return an expression by which the host reads an operand, which a step computes where it is
+    no name."""
+    operand = convert_weight(operand)
+    if isinstance(operand, HostValue) and not isinstance(operand.code, ast.Name):
+        operand = state.bind_in_host(operand)
+    return state.write_for_host(operand)
+
+
+def convert_weight(operand: Value) -> Value:
+    """Return a constant tensor as one that regions compute; any other value as it is."""
+    if isinstance(operand, StaticValue) and isinstance(operand.example, torch.Tensor):
+        return TensorValue(operand.example, operand.code)
+    return operand
 
 
 def test_type(state: Specialisation, call: BuiltinCall) -> Value | None:

@@ -71,6 +71,7 @@ from regraft.splitting.specialising.stand_ins import (
 )
 from regraft.splitting.specialising.state import LocalFunction, Specialisation
 from regraft.splitting.specialising.sums_and_extremes import find_extreme_position
+from regraft.splitting.specialising.table_lookups import get_from_table
 from regraft.splitting.specialising.tensor_calls import (
     concatenate_list,
     convert_to_tensor,
@@ -319,6 +320,7 @@ CALL_HANDLERS: tuple[Callable[[Specialisation, Call], Value | None], ...] = (
     call_comparison,
     call_torch,
     check_changed_container,
+    get_from_table,
     call_on_constants,
     call_function_of_math,
     call_numpy_position,

@@ -20,7 +20,7 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
 )
-from regraft.splitting.specialising.either_values import fits_either, is_equal_constant
+from regraft.splitting.specialising.either_values import fits_either, is_equal_constant, mixes_none
 from regraft.splitting.specialising.elements import has_part_names, rebuild_value
 from regraft.splitting.specialising.host_lists import note_ragged
 from regraft.splitting.specialising.path_joins import open_elements
@@ -80,6 +80,8 @@ def carry_over(
         bound = state.bind_name(key, widened)
         assert isinstance(bound, TensorValue)
         return replace(value, alternative=bound) if isinstance(value, EitherValue) else bound
+    if getattr(node, "peeled", False) and mixes_none([value, end]):
+        return allow_none(state, key, value, end)
     return lose_value(state, node, key)
 
 
@@ -90,7 +92,7 @@ def carry_over_type(
     None where it does not. Raise Unsplittable for an object that changes."""
     if isinstance(value, EitherValue):
         return value if fits_either(value, end) else None
-    if type(value) is not type(end):
+    if type(value) is not type(end) or (value.example is None and end.example is not None):
         return None
     if isinstance(value, StaticValue) and not is_equal_constant(value.example, end.example):
         raise state.refuse(
@@ -102,6 +104,30 @@ def carry_over_type(
         return None
     note_ragged(state, end.example, [value.example])
     return end.drop_constants() if isinstance(end, HostValue) else value
+
+
+def allow_none(state: Specialisation, key: str, value: Value, end: Value) -> Value:
+    """Return the EitherValue of a name that holds None or something else at the start of an
+    iteration, given its values at the start and at the end of one; a LostValue where what is not
+    None has several types."""
+    alternatives = [
+        get_alternative(side)
+        for side in (value, end)
+        if not (isinstance(side, StaticValue) and side.example is None)
+    ]
+    first, last = alternatives[0], alternatives[-1]
+    if (
+        not isinstance(first, (HostValue, TensorValue))
+        or type(first) is not type(last)
+        or first.fields
+        or last.fields
+        or not same_type(first, last)
+    ):
+        return LostValue(name(key))
+    note_ragged(state, first.example, [last.example])
+    if isinstance(first, TensorValue):
+        first = state.merge_aliases(first, alternatives)
+    return EitherValue(first.drop_constants().with_name(key), None)
 
 
 def can_widen(value: Value, end: Value) -> bool:
@@ -128,8 +154,9 @@ def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
 
 def loses_value(state: Specialisation, entry: Names) -> bool:
     """Return whether a name of `entry`, the names at the start of the iteration, had a value there
-    and is a LostValue now."""
+    and is a LostValue now, or may be None now and could not be then."""
     return any(
-        isinstance(state.names[key], LostValue) and not isinstance(value, LostValue)
+        isinstance(state.names[key], kind) and not isinstance(value, kind)
         for key, value in entry.items()
+        for kind in (LostValue, EitherValue)
     )

@@ -49,7 +49,8 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
     compute, whose constants are no longer known: a loop may change them.
 
     Constants are first assigned to their names by host steps; an object that cannot be written down
-    becomes a LostValue.
+    becomes a LostValue. None stays known: a loop that changes it has its first iteration apart, and
+    what may be None is an EitherValue.
     """
     for key in sorted(keys):
         if key not in state.names:
@@ -64,7 +65,8 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
                 state.names[key] = LostValue(name(key))
                 continue
             state.steps.append(HostStep(Assign(key, value.code)))
-            state.bind_name(key, convert_to_host(value))
+            if value.example is not None:
+                state.bind_name(key, convert_to_host(value))
     for key, value in state.names.items():
         if has_part_names(key, value, state.names):
             state.names[key] = rebuild_value(state, key, value)
@@ -222,10 +224,22 @@ def merge_exits(
     if exhausted or not ends:
         ends.insert(0, (no_steps, {**state.names, **new_names}))
     merge_paths(state, ends, drop_leaving=False)
-    if no_steps:
+    assigned = list_assigned_names(state, node)  # the host holds the None of these already
+    if any(not assigns_none(step, assigned) for step in no_steps):
         raise state.refuse(
             node, "a variable that this loop leaves as several things is not supported"
         )
+
+
+def assigns_none(step: Step, keys: set[str]) -> bool:
+    """Return whether a step of the host assigns None to one of the names `keys`."""
+    return (
+        isinstance(step, HostStep)
+        and isinstance(step.statement, Assign)
+        and step.statement.target in keys
+        and isinstance(step.statement.value, ast.Constant)
+        and step.statement.value.value is None
+    )
 
 
 def join_new_name(state: Specialisation, key: str, paths: list[tuple[list[Step], Names]]) -> Names:

@@ -130,7 +130,8 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
         key, convert_to_host(value) if isinstance(value, StaticValue) else value
     )
     if isinstance(value, StaticValue):
-        state.names[key] = bound_value.with_constant(True)
+        is_none = value.example is None  # what is None stays apart from what may be None
+        state.names[key] = state.static(None) if is_none else bound_value.with_constant(True)
 
 
 def store_either(state: Specialisation, key: str, value: EitherValue) -> None:

@@ -131,7 +131,7 @@ class Expressions(Calls):
                 f"{ast.unparse(node)}, which changes a list in a part that may be left out,"
             )
         if not operand_graph.may_fail:
-            right = self.evaluate_truth(remaining)
+            self.graph.take_over(operand_graph)
             names = [name_of(self.graph, value) for value in (left, right)]
             return Number(self.graph.add("And" if conjunction else "Or", *names), "bool")
         operand_graph.add_output(name_of(operand_graph, right), Number("", "bool"))

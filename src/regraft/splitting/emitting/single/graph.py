@@ -94,6 +94,26 @@ class Graph:
         self.node_outputs.update(outputs)
         return outputs
 
+    def take_over(self, child: Graph) -> None:
+        """Add the nodes, constants and weights of a graph that `new_child` made, and that is the
+        body of nothing; its names stay."""
+        for key, (name, array) in child.constants.items():
+            if key in self.constants:
+                self.add_alias(self.constants[key][0], name)
+            else:
+                self.constants[key] = (name, array)
+        for inner in child.children():
+            inner.move_up()
+        self.nodes.extend(child.nodes)
+        self.node_outputs.update(child.node_outputs)
+        self.weights.update(child.weights)
+
+    def move_up(self) -> None:
+        """Note that there is one graph less around this graph and those within it."""
+        self.depth -= 1
+        for child in self.children():
+            child.move_up()
+
     def constant(self, value: Any, dtype: str) -> str:
         """Return the name of a constant with this value; it is added to this graph unless an equal
         constant of the same dtype was."""
