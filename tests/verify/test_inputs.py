@@ -611,6 +611,39 @@ class State(nn.Module):
         return x + hidden.tanh() * cell
 
 
-@pytest.mark.parametrize("cls", [Loss, Masks, Sums, Graph, Nearest, Waves, Translator, State])
+class Features(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(number, 8) for number in (5, 7))
+        self.layer = nn.Linear(19, 1)
+
+    def forward(self, dense: Any, sparse: Any) -> Any:
+        parts = [table(sparse[:, number]) for number, table in enumerate(self.tables)]
+        return self.layer(torch.cat([dense, *parts], 1))
+
+
+class Pyramid(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(number, 8, 1) for number in (8, 16, 32))
+
+    def forward(self, maps: Any) -> Any:
+        results = [layer(image) for layer, image in zip(self.layers, maps, strict=True)]
+        return [nn.functional.max_pool2d(results[0], 2) + results[1], results[2]]
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.ones(5))
+
+    def forward(self, emissions: Any, tags: Any) -> Any:
+        first = emissions[:, 0].gather(1, tags[:, :1]).squeeze(1)
+        return torch.logsumexp(self.start + emissions[:, 0], 1) - self.start[tags[:, 0]] - first
+
+
+@pytest.mark.parametrize(
+    "cls", [Loss, Masks, Sums, Graph, Nearest, Waves, Translator, State, Features, Tagger, Pyramid]
+)
 def test_inputs_that_many_models_take_are_found(cls: type) -> None:
     input_guesses.find_accepted(cls().eval())

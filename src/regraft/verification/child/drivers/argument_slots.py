@@ -54,6 +54,7 @@ BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
 VARIABLE_DIMENSIONS: Mapping[str, Dim] = {"batch": BATCH, "length": LENGTH}
 _VALUES_BY_TYPE = {"dtype": torch.float32, "device": torch.device("cpu")}
 _FIRST_WORD = 3  # the first token id for a word; smaller ones are often special tokens
+_LARGEST_MAP = 16  # the side of the first of several feature maps
 GRID = 4  # the rows, and the columns, of an image's patches where a model takes a grid
 
 
@@ -75,6 +76,8 @@ class Slot:
     * boxes: corners in the last dimension
     * patches: as normal, after a row and a column in the last dimension
     * pair: a tuple of two like normal, keys and values
+    * maps: a list of feature maps with the channels in `value`, each of half the side of the one
+      before
     * grid: rows and columns of patches for each image, frames before them where there are three
     * bounds: begin and end of the only sequence of a row
     * lengths: for dimensions (batch, length) a number of positions for each row, from 1 to all; the
@@ -213,6 +216,16 @@ def _make_pair(_: Slot, shape: Shape, generator: Any) -> Any:
     return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
 
 
+def _make_maps(slot: Slot, shape: Shape, generator: Any) -> Any:
+    """Return a list of random feature maps for a batch, (batch, channels, side, side): of
+    `_LARGEST_MAP` pixels, then of half of them, and so on."""
+    return [
+        torch.randn(*shape, channels, side, side, generator=generator)
+        for level, channels in enumerate(slot.value)
+        for side in [max(1, _LARGEST_MAP >> level)]
+    ]
+
+
 def _make_lengths(_: Slot, shape: Shape, generator: Any) -> Any:
     """Return the numbers of positions of all rows: all of them in the first, random ones, from 1
     on, in the others."""
@@ -251,6 +264,7 @@ _MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
     "bounds": lambda _, shape, __: torch.tensor([0, shape[0]], dtype=torch.int32),
     "grid": _make_grid,
     "lengths": _make_lengths,
+    "maps": _make_maps,
     "edges": lambda _, shape, generator: torch.randint(0, shape[-1], shape, generator=generator),
     "range": lambda _, shape, __: torch.arange(shape[-1]).expand(shape).clone(),
     "ones": lambda _, shape, __: torch.ones(shape),

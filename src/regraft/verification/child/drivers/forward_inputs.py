@@ -55,7 +55,7 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     (r"position_ids$", "range", ("batch", "length")),
     # text, and the weights of a function
     (
-        r"(_ids|^ids|^idx|_index|_indices|^index|^indices|^labels?|^targets?|^tokens?|_tokens?)$",
+        r"(_ids|^ids|^idx|_index|_indices|^index|^indices|^labels?|^tags?|^targets?|^tokens?|_tokens?)$",
         "ids",
         ("batch", "length"),
     ),
@@ -78,12 +78,14 @@ VIDEO_INPUTS = frozenset({"pixel_values"})
 TYPE_INPUTS = Names(r"type")
 TOKEN_TYPE_INPUTS = Names(r"type_ids$")
 # Kinds whose shape follows from their meaning, and kinds that hold a number for each position.
-FIXED_SHAPE_KINDS = frozenset({"grid", "bounds", "lengths", "edges"})
+FIXED_SHAPE_KINDS = frozenset({"grid", "bounds", "lengths", "edges", "maps"})
 POSITION_KINDS = frozenset({"ids", "mask", "bool", "every other", "range"})
 
 # Names of further tokens beside the first input of a model that begins with a table of embeddings,
-# and of inputs that say which nodes of a graph are joined.
+# of categories, which it then looks up instead of its first input, and of inputs that say which
+# nodes of a graph are joined.
 FURTHER_TOKENS = Names(r"^(src|trg|tgt|decoder_inputs?|decoder_tokens)$")
+CATEGORY_INPUTS = Names(r"sparse|categor|^x_?cat|cat_feat")
 EDGE_INPUTS = Names(r"^edge_index$|^edges$")
 
 # Types and names of parameters that are no tensors, and the parameter that is the number of a

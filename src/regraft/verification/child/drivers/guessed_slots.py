@@ -27,6 +27,7 @@ from regraft.verification.child.drivers.argument_slots import (
 from regraft.verification.child.drivers.configuration_objects import config_of
 from regraft.verification.child.drivers.field_tables import HIDDEN, IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.forward_inputs import (
+    CATEGORY_INPUTS,
     EDGE_INPUTS,
     FURTHER_TOKENS,
     GRID_INPUTS,
@@ -35,6 +36,7 @@ from regraft.verification.child.drivers.forward_inputs import (
     TIME_INPUT,
 )
 
+_PICTURE_CHANNELS = 4  # the most channels of a picture
 IMAGE = 32  # the height and width of images where a model does not state them
 
 
@@ -71,6 +73,7 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
         slots[parameter.name] = documented.get(parameter.name, slot) if is_unnamed else slot
     first = {
         **_first_image(model, slots, image),
+        **_first_maps(model, slots),
         **_nodes_of_graph(slots),
         **_first_ids(model, slots),
     }
@@ -95,11 +98,31 @@ def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, 
     return {} if name is None else {name: replace(slots[name], dims=dims)}
 
 
+def _first_maps(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
+    """Return by name the slot of a list of feature maps for the first parameter whose name tells
+    nothing; {} where the first layers of the model are no list of convolutions (`Conv2d`) that take
+    different numbers of channels, a convolution for each feature map, or where they may be stages
+    that begin with a picture."""
+    layers = next((part for part in model.children() if [*part.parameters()]), None)
+    if not isinstance(layers, nn.ModuleList):
+        return {}
+    convolutions = [_first_layer(layer) for layer in layers]
+    if not all(isinstance(convolution, nn.Conv2d) for convolution in convolutions):
+        return {}
+    channels = tuple(convolution.in_channels for convolution in convolutions)
+    is_pyramid = len(set(channels)) == len(channels) > 1 and channels[0] > _PICTURE_CHANNELS
+    is_chain = channels[1:] == tuple(convolution.out_channels for convolution in convolutions)[:-1]
+    name = _first_unnamed(slots) if is_pyramid and not is_chain else None
+    return {} if name is None else {name: Slot("maps", (BATCH,), value=channels)}
+
+
 def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
-    """Return by name the slot of token ids for the first parameter whose name tells nothing, and
-    for those of `FURTHER_TOKENS`; {}
-    where the first layer of the model is no table of embeddings, where the parameter is
-    `hidden_states`, or where the model has the configuration of a library that names its inputs."""
+    """Return by name the slot of token ids for the parameters of `CATEGORY_INPUTS`, or without such
+    for the first parameter whose name tells nothing and those of `FURTHER_TOKENS`.
+
+    Return {} where the first layer of the model is no table of embeddings, where that parameter is
+    `hidden_states`, or where the model has the configuration of a library that names its inputs.
+    """
     first_layer, name = _first_layer(model), _first_unnamed(slots)
     is_of_library = hasattr(getattr(model, "config", None), "to_dict")
     if name is None or name == LAYER_INPUT or is_of_library:
@@ -107,8 +130,9 @@ def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
     if not isinstance(first_layer, nn.Embedding):
         return {}
     further_names = [other for other in slots if other in FURTHER_TOKENS]
+    categories = [other for other in slots if other in CATEGORY_INPUTS]
     tokens = Slot("ids", (BATCH, LENGTH), first_layer.num_embeddings)
-    return dict.fromkeys([name, *further_names], tokens)
+    return dict.fromkeys(categories or [name, *further_names], tokens)
 
 
 def _nodes_of_graph(slots: Mapping[str, Slot]) -> dict[str, Slot]:

@@ -132,7 +132,7 @@ SUGGESTIONS: _Table = (
     ),
     Repair(
         r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
-        shape_fixers.scale_width,
+        shape_fixers.fit_width,
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x288 and 27x16)",
     ),
     Repair(
@@ -163,7 +163,7 @@ SUGGESTIONS: _Table = (
         "IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)",
     ),
     Repair(
-        r"out of range in self|index out of|Target \d+ is out of bounds",
+        r"out of range in self|index out of|(Target|index) \d+ is out of bounds",
         fixers.lower_token_ids,
         "IndexError: index out of range in self",
     ),

@@ -96,10 +96,13 @@ def _dims_before_addition(dims: Dims, actual: int, wanted: int) -> Iterator[Dims
             yield (*dims[:-2], Dim(side), Dim(side))
 
 
-def scale_width(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+def fit_width(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs that are so much narrower or wider that a layer gets the width it takes: all
-    inputs of one width together, then each by itself. The model has to compute features of a number
-    that is a multiple of that width, as encodings of positions by sines do."""
+    inputs of one width together, then each by itself.
+
+    The model may compute features of a number that is a multiple of that width, as encodings of
+    positions by sines do, or put the input beside others, whose widths then stay.
+    """
     width, wanted_width = int(match[1]), int(match[2])
     own_widths = {
         name: slot.dims[-1].factor
@@ -107,15 +110,24 @@ def scale_width(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
         if slot.dims and not slot.dims[-1].of
     }
     for own_width in dict.fromkeys(own_widths.values()):
-        new_width, remainder = divmod(wanted_width * own_width, width)
-        if width == own_width or width % own_width or remainder or not new_width:
-            continue
         names = [name for name, number in own_widths.items() if number == own_width]
-        for changed_names in (names, *([name] for name in names)):
-            changed = {
-                name: _with_last_dim(problem.spec[name], new_width) for name in changed_names
-            }
-            yield {**problem.spec, **changed}
+        for new_width in _fitting_widths(own_width, width, wanted_width):
+            for changed_names in (names, *([name] for name in names)):
+                slots = {
+                    name: _with_last_dim(problem.spec[name], new_width) for name in changed_names
+                }
+                yield {**problem.spec, **slots}
+
+
+def _fitting_widths(own_width: int, width: int, wanted_width: int) -> Iterator[int]:
+    """Yield the widths of an input, `own_width` until now, with which a layer that got `width`
+    would get `wanted_width`: in proportion, then beside other inputs."""
+    if width == own_width:
+        return
+    if width % own_width == 0 and wanted_width % (width // own_width) == 0:
+        yield wanted_width // (width // own_width)
+    if width > own_width and wanted_width > width - own_width:
+        yield wanted_width - (width - own_width)
 
 
 def _with_last_dim(slot: Slot, width: int) -> Slot:
