@@ -632,6 +632,19 @@ class Pyramid(nn.Module):
         return [nn.functional.max_pool2d(results[0], 2) + results[1], results[2]]
 
 
+def test_two_sets_of_boxes_are_boxes() -> None:
+    namespace = ModuleType("functions")
+
+    def intersect(boxes1: Any, boxes2: Any) -> Any:
+        low = torch.maximum(boxes1[:, None, :2], boxes2[:, :2])
+        high = torch.minimum(boxes1[:, None, 2:], boxes2[:, 2:])
+        return (high - low).clamp(min=0).prod(-1)
+
+    vars(namespace)["intersect"] = intersect
+    accepted = input_guesses.find_accepted(FunctionModule(namespace, "intersect"), inner=True)
+    assert {slot.kind for slot in accepted.spec.values()} == {"corners"}
+
+
 class Tagger(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -73,7 +73,8 @@ class Slot:
     * additive, zeros, ones: a mask that is added to scores, which is 0; zeros; ones
     * bool, every other: random booleans; true, false, true, ... in the last dimension
     * range: 0, 1, 2, ... in the last dimension
-    * boxes: corners in the last dimension
+    * boxes: corners in the last dimension, whole numbers
+    * corners: as boxes, real numbers
     * patches: as normal, after a row and a column in the last dimension
     * pair: a tuple of two like normal, keys and values
     * maps: a list of feature maps with the channels in `value`, each of half the side of the one
@@ -203,6 +204,11 @@ def _make_boxes(_: Slot, shape: Shape, generator: Any) -> Any:
     return torch.cat([corners, corners + sides], -1)
 
 
+def _make_corners(slot: Slot, shape: Shape, generator: Any) -> Any:
+    """Return boxes as real numbers, below 8."""
+    return _make_boxes(slot, shape, generator) * 0.13
+
+
 def _make_patches(_: Slot, shape: Shape, generator: Any) -> Any:
     """Return random patches, each after its row and its column in an image of four columns; the
     last dimension is 2 larger than the shape says."""
@@ -257,6 +263,7 @@ _MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
     "marks": _make_marks,
     "mask": _make_mask,
     "boxes": _make_boxes,
+    "corners": _make_corners,
     "bool": lambda _, shape, generator: torch.rand(shape, generator=generator) < 0.5,
     "patches": _make_patches,
     "every other": lambda _, shape, __: (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone(),

@@ -35,6 +35,11 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     (r"input_features$|^(log_)?mels?$", "normal", ("batch", "mels", "frames")),
     (r"^(input|audio)_values$", "normal", ("batch", "samples")),
     (r"^(bbox|boxes)$", "boxes", ("batch", "length", 4)),
+    (
+        r"^b?box(es)?_?[12ab]$|^(pred|target|gt|proposal)_b?boxes$|^proposals$",
+        "corners",
+        ("length", 4),
+    ),
     (r"^flattened_patches$", "patches", ("batch", "length", "patch")),
     # time series
     (r"^past_(values|observed_mask)$", "normal", ("batch", "past")),
@@ -78,7 +83,7 @@ VIDEO_INPUTS = frozenset({"pixel_values"})
 TYPE_INPUTS = Names(r"type")
 TOKEN_TYPE_INPUTS = Names(r"type_ids$")
 # Kinds whose shape follows from their meaning, and kinds that hold a number for each position.
-FIXED_SHAPE_KINDS = frozenset({"grid", "bounds", "lengths", "edges", "maps"})
+FIXED_SHAPE_KINDS = frozenset({"grid", "bounds", "lengths", "edges", "maps", "corners"})
 POSITION_KINDS = frozenset({"ids", "mask", "bool", "every other", "range"})
 
 # Names of further tokens beside the first input of a model that begins with a table of embeddings,
