@@ -85,7 +85,8 @@ def _numbers_in_buffers(model: Any) -> tuple[float, ...]:
     buffers = model.buffers(recurse=False) if isinstance(model, nn.Module) else ()
     numbers: list[float] = []
     for buffer in buffers:
-        if buffer.is_floating_point() and buffer.device.type == "cpu" and buffer.numel():
+        is_readable = buffer.device.type == "cpu" and buffer.layout == torch.strided
+        if is_readable and buffer.is_floating_point() and buffer.numel():
             elements = buffer.detach().flatten().float()
             step = -(-elements.numel() // _BUFFERED)
             numbers += elements[::step].tolist()
