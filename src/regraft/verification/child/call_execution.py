@@ -89,7 +89,7 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
         call, target.model, gradients=leaves, dtype=plan.dtype, scope=target.scope
     )
     states_before = states_of_seed(plan.seed, "numpy" in sys.modules)
-    buffers = _buffers(target.module) if target.effects else {}
+    buffers_before = _buffers(target.module) if target.effects else {}
     reseed(plan.seed)
     with (
         torch.set_grad_enabled(plan.gradients),
@@ -110,8 +110,9 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
     changes = _changes(target, watch)
     sharing += ties_of_state(changes if plan.gradients else (), flat_result, arguments)
     outputs = {path: copy_leaf(value) for path, value in flat_result.items()}
-    outputs.update(_copied_buffers(target.module))
-    outputs.update(_replaced_buffers(buffers, target.module))
+    buffers = _buffers(target.module)
+    outputs.update(_copied_buffers(buffers))
+    outputs.update(_replaced_buffers(buffers_before, buffers))
     outputs.update(_inference_tensors(flat_result))
     outputs.update(_effects(changes, target, arguments, watch))
     overwritten = _overwritten_inputs(arguments)
@@ -179,7 +180,7 @@ def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mappin
     with torch.no_grad():
         flat_result = flatten(target.callable(*arguments.args, **arguments.kwargs))
     results = {path: copy_leaf(value) for path, value in flat_result.items()}
-    results.update(_copied_buffers(target.module))
+    results.update(_copied_buffers(_buffers(target.module)))
     changes = _changes(target, watch)
     results.update(_effects(changes, target, arguments, watch))
     return results
@@ -226,19 +227,18 @@ def _number_format(target: Target, arguments: call_arguments.LiveArguments) -> A
     return max(formats, key=lambda dtype: torch.finfo(dtype).eps, default=torch.get_default_dtype())
 
 
-def _copied_buffers(module: Any) -> dict[str, Any]:
-    """Return copies of the buffers of a module and its submodules, by `buffer NAME`; {} for a value
-    that is no module."""
-    return {f"buffer {name}": copy_leaf(value) for name, value in _buffers(module).items()}
+def _copied_buffers(buffers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return copies of buffers, by `buffer NAME`."""
+    return {f"buffer {name}": copy_leaf(value) for name, value in buffers.items()}
 
 
-def _replaced_buffers(before: Mapping[str, Any], module: Any) -> dict[str, Any]:
-    """Return, for each buffer of a module by name that is another tensor than before, that it was
+def _replaced_buffers(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, for each buffer by name that is another tensor than before, that it was
     replaced: a state_dict taken before, and whatever else holds the old tensor, follows it no
     longer."""
     return {
         f"buffer {name}, replaced by another tensor": True
-        for name, buffer in _buffers(module).items()
+        for name, buffer in after.items()
         if before.get(name, buffer) is not buffer
     }
 

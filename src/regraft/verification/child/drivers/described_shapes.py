@@ -79,17 +79,24 @@ def slots_from_message(text: str, slot: Slot) -> Iterator[Slot]:
 def unpacked_shape(statement: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the variable whose shape a statement such as `b, c, h, w = x.shape` unpacks, and the
     names that it unpacks the shape to; None for any other statement."""
+    names, value = unpacking(statement) or ((), None)
+    value = value.func if isinstance(value, ast.Call) else value
+    if not isinstance(value, ast.Attribute) or value.attr not in ("shape", "size"):
+        return None
+    return (value.value.id, names) if isinstance(value.value, ast.Name) else None
+
+
+def unpacking(statement: str) -> tuple[tuple[str, ...], ast.expr] | None:
+    """Return the names that a statement such as `h, c = state` unpacks a value to, "_" for a target
+    that is no name, and the value; None for any other statement."""
     try:
         node = ast.parse(textwrap.dedent(statement).strip()).body[0]
     except (SyntaxError, IndexError):
         return None
     if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)):
         return None
-    names = [getattr(target, "id", "_") for target in node.targets[0].elts]
-    value = node.value.func if isinstance(node.value, ast.Call) else node.value
-    if not isinstance(value, ast.Attribute) or value.attr not in ("shape", "size"):
-        return None
-    return (value.value.id, tuple(names)) if isinstance(value.value, ast.Name) else None
+    names = tuple(getattr(target, "id", "_") for target in node.targets[0].elts)
+    return names, node.value
 
 
 def slots_of_axes(names: tuple[str, ...], slot: Slot, config: Any) -> Iterator[Slot]:

@@ -87,11 +87,9 @@ FIXED_SHAPE_KINDS = frozenset({"grid", "bounds", "lengths", "edges", "maps", "co
 POSITION_KINDS = frozenset({"ids", "mask", "bool", "every other", "range"})
 
 # Names of further tokens beside the first input of a model that begins with a table of embeddings,
-# of categories, which it then looks up instead of its first input, and of inputs that say which
-# nodes of a graph are joined.
+# and of categories, which it then looks up instead of its first input.
 FURTHER_TOKENS = Names(r"^(src|trg|tgt|decoder_inputs?|decoder_tokens)$")
 CATEGORY_INPUTS = Names(r"sparse|categor|^x_?cat|cat_feat")
-EDGE_INPUTS = Names(r"^edge_index$|^edges$")
 
 # Types and names of parameters that are no tensors, and the parameter that is the number of a
 # dimension, with its value.

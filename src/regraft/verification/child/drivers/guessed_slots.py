@@ -28,7 +28,6 @@ from regraft.verification.child.drivers.configuration_objects import config_of
 from regraft.verification.child.drivers.field_tables import HIDDEN, IMAGE_SIDE_FIELDS
 from regraft.verification.child.drivers.forward_inputs import (
     CATEGORY_INPUTS,
-    EDGE_INPUTS,
     FURTHER_TOKENS,
     GRID_INPUTS,
     LAYER_INPUT,
@@ -138,7 +137,7 @@ def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
 def _nodes_of_graph(slots: Mapping[str, Slot]) -> dict[str, Slot]:
     """Return by name the slot of the nodes of a graph, (nodes, features), for the first parameter
     whose name tells nothing; {} where no input says which nodes are joined."""
-    name = _first_unnamed(slots) if any(other in EDGE_INPUTS for other in slots) else None
+    name = _first_unnamed(slots) if any(slot.kind == "edges" for slot in slots.values()) else None
     return {} if name is None else {name: replace(slots[name], dims=slots[name].dims[1:])}
 
 

@@ -50,6 +50,14 @@ class InputProblem:
         return self.failed.spec
 
     @property
+    def statement(self) -> str:
+        """Return the innermost statement that the error came through; "" where there is no error or
+        its statements are not known."""
+        error = self.failed.error
+        statements = iter(()) if error is None else statements_of_error(error)
+        return next((text for _file, text in statements), "")
+
+    @property
     def absent(self) -> list[str]:
         """Return the names of the parameters that may be passed and were not."""
         return [name for name in self.optional if name not in self.spec]
@@ -253,11 +261,9 @@ def drop_mentioned(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 def give_whole_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs in which a whole number takes the place of one tensor that the innermost
     statement of the error names, as `range(steps)` does."""
-    if problem.failed.error is None:
-        return
-    _file, text = next(statements_of_error(problem.failed.error), ("", ""))
+    statement = problem.statement
     for name, slot in problem.spec.items():
-        if slot.kind != "plain" and re.search(rf"\b{re.escape(name)}\b", text):
+        if slot.kind != "plain" and re.search(rf"\b{re.escape(name)}\b", statement):
             yield {**problem.spec, name: Slot("plain", value=STEPS)}
 
 

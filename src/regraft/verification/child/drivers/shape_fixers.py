@@ -113,10 +113,12 @@ def fit_width(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
         names = [name for name, number in own_widths.items() if number == own_width]
         for new_width in _fitting_widths(own_width, width, wanted_width):
             for changed_names in (names, *([name] for name in names)):
-                slots = {
-                    name: _with_last_dim(problem.spec[name], new_width) for name in changed_names
+                yield {
+                    name: replace(slot, dims=(*slot.dims[:-1], Dim(new_width)))
+                    if name in changed_names
+                    else slot
+                    for name, slot in problem.spec.items()
                 }
-                yield {**problem.spec, **slots}
 
 
 def _fitting_widths(own_width: int, width: int, wanted_width: int) -> Iterator[int]:
@@ -128,11 +130,6 @@ def _fitting_widths(own_width: int, width: int, wanted_width: int) -> Iterator[i
         yield wanted_width // (width // own_width)
     if width > own_width and wanted_width > width - own_width:
         yield wanted_width - (width - own_width)
-
-
-def _with_last_dim(slot: Slot, width: int) -> Slot:
-    """Return a slot with a fixed last dimension in the place of its own."""
-    return replace(slot, dims=(*slot.dims[:-1], Dim(width)))
 
 
 def exchange_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:

@@ -5,25 +5,20 @@ Each function that takes a problem is the fixer of a row of `input_repairs`, as 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
 from regraft.verification.child.drivers import described_shapes
 from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
-from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
-
-_UNPACKED_IN_TWO = re.compile(r"^\s*\(?\w+, *\w+\)? *= *(\w+)\s*$")
 
 
 def take_unpacked_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs of which one has the axes that the innermost statement of the error unpacks its
     shape to, as `b, c, h, w = x.shape` does; nothing where `x` is not an input or a name tells
     nothing."""
-    if problem.failed.error is None:
-        return
-    _file, text = next(statements_of_error(problem.failed.error), ("", ""))
-    unpacked = described_shapes.unpacked_shape(text)
+    unpacked = described_shapes.unpacked_shape(problem.statement)
     if unpacked is None or unpacked[0] not in problem.spec:
         return
     name, axes = unpacked
@@ -49,13 +44,11 @@ def give_two_parts(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     it to, as `h, c = state` or `rows, columns = index` do: two tensors in the shape of the first
     input, in its own, and in its own without the second dimension, and one tensor with a first
     dimension of 2. Nothing is yielded where another statement failed."""
-    if problem.failed.error is None:
+    names, value = described_shapes.unpacking(problem.statement) or ((), None)
+    name = value.id if isinstance(value, ast.Name) else ""
+    if len(names) != 2 or name not in problem.spec:
         return
-    _file, text = next(statements_of_error(problem.failed.error), ("", ""))
-    unpacked = _UNPACKED_IN_TWO.match(text)
-    if unpacked is None or unpacked[1] not in problem.spec:
-        return
-    name, slot = unpacked[1], problem.spec[unpacked[1]]
+    slot = problem.spec[name]
     first_dims = next((other.dims for other in problem.spec.values() if other.dims), slot.dims)
     for dims in dict.fromkeys((first_dims, slot.dims, (BATCH, *slot.dims[2:]))):
         yield {**problem.spec, name: Slot("pair", dims)}
