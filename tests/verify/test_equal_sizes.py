@@ -12,7 +12,10 @@ from verdicts import verdict_on  # noqa: E402
 
 from regraft.verification.child.call_arguments import Call, shapes  # noqa: E402
 from regraft.verification.child.checks.size_variants import enlarged_points  # noqa: E402
-from regraft.verification.child.checks.unequal_axes import lengthen_axes  # noqa: E402
+from regraft.verification.child.checks.unequal_axes import (  # noqa: E402
+    lengthen_axes,
+    shorten_axes,
+)
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -166,6 +169,43 @@ def test_a_single_head_becomes_several() -> None:
 def test_calls_that_the_original_refuses_are_no_calls() -> None:
     call = Call((torch.zeros(2, 5), torch.zeros(2, 5)), {})
     assert list(lengthen_axes(call, lambda _: False)) == []
+
+
+def test_axes_get_a_single_element() -> None:
+    call = Call((torch.zeros(2, 8), torch.zeros(2, 5, 8)), {"lengths": torch.zeros(2)})
+    calls = list(shorten_axes(call, lambda _: True))
+    assert [shapes(candidate) for candidate in calls] == [
+        [[2, 8], [2, 1, 8], [2]],
+        [[2, 1], [2, 5, 8], [2]],
+        [[2, 8], [2, 5, 1], [2]],
+    ]
+    assert list(shorten_axes(call, lambda _: False)) == []
+    assert list(shorten_axes(Call((torch.zeros(3), torch.zeros(1, 1)), {}), lambda _: True)) == []
+
+
+POOLING = """\
+import torch
+from torch import nn
+
+
+class Pooling(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.score = nn.Linear(dim, 1)
+
+    def forward(self, keys, lengths):
+        score = self.score(keys).squeeze(-1)
+        mask = torch.arange(keys.size(1))[None, :] < lengths[:, None]
+        score = torch.where(mask, score, torch.zeros_like(score))
+        return torch.bmm(score.unsqueeze(1), keys).squeeze(1)
+"""
+
+
+def test_a_dropped_dimension_of_size_one_is_refuted(tmp_path: Path) -> None:
+    wrong = verdict_on(tmp_path, POOLING, ".squeeze(-1)", ".squeeze()")
+    assert wrong.status == "refuted", wrong
+    right = verdict_on(tmp_path, POOLING, ".squeeze(-1)", ".flatten(1)")
+    assert right.status == "proved", right
 
 
 ONE_KEY = """\

@@ -13,6 +13,7 @@ from torch import nn
 
 from regraft.verification.child.call_outcomes import drop_traceback
 from regraft.verification.child.drivers import (
+    applied_layers,
     config_repairs,
     config_shrinking,
     config_variations,
@@ -632,6 +633,49 @@ class Pyramid(nn.Module):
         return [nn.functional.max_pool2d(results[0], 2) + results[1], results[2]]
 
 
+class Denoiser(nn.Module):
+    """Has layers for the time before the first convolution over images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = nn.Linear(8, 8)
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.GroupNorm(4, 8)
+
+    def forward(self, x: Any, timesteps: Any) -> Any:
+        steps = self.time(timesteps[:, None] * torch.arange(8.0))
+        x = self.first(x)
+        return self.norm(x) + steps[:, :, None, None]
+
+
+class Both(nn.Module):
+    """Takes sound and tokens, and gives their names other values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.convolution = nn.Sequential(nn.Conv1d(4, 8, 1))
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, a: Any, b: Any, c: Any) -> Any:
+        b, length = self.table(b), a.shape[-1]
+        c = self.layer(c + b.mean())
+        b = self.layer(b)
+        return self.convolution(a).mean(-1) * length + b.mean() + self.layer(c).mean()
+
+
+def test_layers_that_are_applied_to_inputs() -> None:
+    model = Both()
+    assert applied_layers.layers_by_input(model) == {
+        "a": model.convolution,
+        "b": model.table,
+    }
+    assert applied_layers.layers_by_input(nn.Module()) == {}
+    spec = input_guesses.find_accepted(model.eval()).spec
+    assert spec["a"].dims == (BATCH, Dim(4), LENGTH)
+    assert (spec["b"].kind, spec["b"].limit) == ("ids", 20)
+
+
 def test_two_sets_of_boxes_are_boxes() -> None:
     namespace = ModuleType("functions")
 
@@ -656,7 +700,11 @@ class Tagger(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "cls", [Loss, Masks, Sums, Graph, Nearest, Waves, Translator, State, Features, Tagger, Pyramid]
+    "cls",
+    [
+        *(Loss, Masks, Sums, Graph, Nearest, Waves, Translator, State, Features, Tagger, Pyramid),
+        *(Denoiser, Both),
+    ],
 )
 def test_inputs_that_many_models_take_are_found(cls: type) -> None:
     input_guesses.find_accepted(cls().eval())

@@ -7,7 +7,7 @@ import ast
 import inspect
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import ModuleType
@@ -75,7 +75,7 @@ from regraft.verification.child.checks.size_variants import (
     reranked_calls,
     resized_calls,
 )
-from regraft.verification.child.checks.unequal_axes import lengthen_axes
+from regraft.verification.child.checks.unequal_axes import lengthen_axes, shorten_axes
 from regraft.verification.child.checks.value_variants import (
     NOT_FINITE,
     calls_with_numbers_in_buffers,
@@ -311,11 +311,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from resized_calls(call, constants, features=not has_parameters)
     if domain.combines and not has_parameters:
         yield from odd_width_calls(call)
-    lengthened_calls = tuple(lengthen_axes(call, accepts))
-    yield from lengthened_calls
-    for lengthened_call in lengthened_calls[:1] if domain.combines else ():
-        # a length that equalled a width has other sizes only now
-        yield from resized_calls(lengthened_call, constants, features=False)
+    yield from _calls_with_other_axes(call, constants, accepts, combines=domain.combines)
     yield from reranked_calls(call)
     yield from valued_calls(
         call, domain.constants, target.module or target.model, not_finite=domain.not_finite
@@ -345,6 +341,21 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
         yield from calls_with_other_buffers(call, target.module)
     if has_parameters:
         yield from altered_calls(call, _compared_numbers(target.module, domain))
+
+
+def _calls_with_other_axes(
+    call: Call, constants: Constants, accepts: Callable[[Call], bool], *, combines: bool
+) -> Iterator[Call]:
+    """Yield calls that `accepts` accepts with some axes longer than others of their size; if
+    `combines`, also the first of these with other sizes, and calls with a single element along some
+    axes."""
+    lengthened_calls = tuple(lengthen_axes(call, accepts))
+    yield from lengthened_calls
+    if combines:
+        for lengthened_call in lengthened_calls[:1]:
+            # a length that equalled a width has other sizes only now
+            yield from resized_calls(lengthened_call, constants, features=False)
+        yield from shorten_axes(call, accepts)
 
 
 def _with_attribute_sizes(domain: Domain, module: Any) -> Constants:

@@ -40,7 +40,7 @@ def unpacked_parts(function: Any, name: str) -> int:
     """Return how many parts, from two to `_MOST_PARTS`, the source of a function unpacks its
     parameter `name` to, or reads by constant indices; 0 where it does neither."""
     counts = [0]
-    for node in ast.walk(_definition_of(function)):
+    for node in ast.walk(syntax_of(function)):
         match node:
             case ast.Assign(
                 targets=[ast.Tuple(elements) | ast.List(elements)], value=ast.Name(id)
@@ -56,7 +56,7 @@ def numbers_around(function: Any, name: str) -> tuple[float, ...]:
     its parameter `name` with: for an integer those beside it, for a fraction a tenth of a percent
     less and more."""
     numbers: dict[float, None] = {}
-    for node in ast.walk(_definition_of(function)):
+    for node in ast.walk(syntax_of(function)):
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
             if any(isinstance(operand, ast.Name) and operand.id == name for operand in operands):
@@ -81,7 +81,7 @@ def _neighbours(number: float) -> tuple[float, ...]:
 def _keywords_read(function: Any, collector: str) -> Mapping[str, Any]:
     """Return by name the defaults of the keywords that a function reads from the dictionary
     `collector` of its keywords."""
-    definition = _definition_of(function)
+    definition = syntax_of(function)
     defaults = {
         key: None if default is None else literal_value(default)
         for key, default in keyword_lookups(definition, collector)
@@ -121,7 +121,7 @@ def fields_with_defaults(tree: ast.Module) -> frozenset[str]:
     return frozenset(names)
 
 
-def _definition_of(function: Any) -> ast.AST:
+def syntax_of(function: Any) -> ast.AST:
     """Return the syntax tree of a function; an empty module where its source cannot be read."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return ast.Module([], []) if code is None else _parsed(code)

@@ -1,5 +1,5 @@
 """Make variants of a call in which axes of equal size, such as those of queries and keys, become
-unequal, in case that they were equal by chance."""
+unequal, in case that they were equal by chance, and in which axes have a single element."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from regraft.verification.child.checks.size_variants import SIZES, is_feature_wi
 
 _CALLS, _TRIES = 6, 24  # the most calls that are made of one call, and that are tried for them
 _CHOICES = 12  # the most choices of axes for one size
+_SINGLE_CALLS, _SINGLE_TRIES = 3, 10  # the same for calls with a single element along some axes
 _HEADS_DIM, _WITH_HEADS = 1, 4  # the dimension of heads, in tensors of so many dimensions
 
 Axis = tuple[int, int]  # the number of a tensor in its call, and the number of a dimension
@@ -64,6 +65,69 @@ def lengthen_axes(
     affordable = (candidate for candidate in candidates if is_small(tensors(candidate)))
     accepted = filter(accepts, itertools.islice(affordable, _TRIES))
     yield from itertools.islice(accepted, limit)
+
+
+def shorten_axes(call: Call, accepts: Callable[[Call], bool]) -> Iterator[Call]:
+    """Yield at most `_SINGLE_CALLS` calls that `accepts` accepts and in which some axes, but not
+    the batch, have a single element, as the first row only; at most `_SINGLE_TRIES` are tried.
+
+    One dimension of all tensors is tried first, then all axes of a size, then axes one by one;
+    widths of features come last. What drops dimensions of size 1, or broadcasts along them, does so
+    in such a call.
+    """
+    call_tensors = tensors(call)
+    choices = _choices_to_shorten(call_tensors)
+    candidates = (_shorten(call, choice) for choice in choices if any(dim for _, dim in choice))
+    accepted = filter(accepts, itertools.islice(candidates, _SINGLE_TRIES))
+    yield from itertools.islice(accepted, _SINGLE_CALLS)
+
+
+def _choices_to_shorten(call_tensors: list[Any]) -> list[tuple[Axis, ...]]:
+    """Return axes of more than one element that may be shortened together, in the order of the
+    trials: those of one size and dimension, those of one size, single ones; each of these with
+    those of features alone last."""
+    axes = {
+        (number, dim): size
+        for number, tensor in enumerate(call_tensors)
+        for dim, size in enumerate(tensor.shape)
+        if size > 1
+    }
+    by_dim: dict[tuple[int, int], list[Axis]] = {}
+    by_size: dict[int, list[Axis]] = {}
+    for axis, size in axes.items():
+        by_dim.setdefault((size, axis[1]), []).append(axis)
+        by_size.setdefault(size, []).append(axis)
+    groups = (by_dim.values(), by_size.values(), ([axis] for axis in axes))
+
+    def has_features_only(choice: list[Axis]) -> bool:
+        """Return whether each of some axes contains features."""
+        return all(is_feature_width(call_tensors[number], dim) for number, dim in choice)
+
+    ordered = (tuple(choice) for group in groups for choice in sorted(group, key=has_features_only))
+    return list(dict.fromkeys(ordered))
+
+
+def _shorten(call: Call, choice: tuple[Axis, ...]) -> Call:
+    """Return a labelled copy of the call in which some axes have their first row only."""
+    numbers = itertools.count()
+
+    def shorten_leaf(leaf: Any) -> Any:
+        """Return a tensor with the chosen axes shortened, any other argument as it is."""
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        number = next(numbers)
+        for _, dim in (axis for axis in choice if axis[0] == number):
+            leaf = leaf.narrow(dim, 0, 1)
+        return leaf.contiguous()
+
+    args, kwargs = map_leaves((call.args, dict(call.kwargs)), shorten_leaf)
+    label = f"size 1 in {_places(choice)} only"
+    return replace(call, args=args, kwargs=kwargs, label=label, beyond=SIZES)
+
+
+def _places(choice: tuple[Axis, ...]) -> str:
+    """Return the axes in words."""
+    return " and ".join(f"dimension {dim} of tensor {number}" for number, dim in choice)
 
 
 def _shared_sizes(call_tensors: list[Any]) -> list[_Size]:
@@ -117,6 +181,5 @@ def _lengthen(call: Call, size: _Size, choice: tuple[Axis, ...]) -> Call:
         return leaf.contiguous()
 
     args, kwargs = map_leaves((call.args, dict(call.kwargs)), lengthen_leaf)
-    places = " and ".join(f"dimension {dim} of tensor {number}" for number, dim in choice)
-    label = f"{size.size} -> {length} in {places} only"
+    label = f"{size.size} -> {length} in {_places(choice)} only"
     return replace(call, args=args, kwargs=kwargs, label=label, beyond=SIZES)

@@ -13,6 +13,7 @@ from torch import nn
 
 from regraft.verification.child.checks.argument_variants import signature_of
 from regraft.verification.child.drivers import described_shapes
+from regraft.verification.child.drivers.applied_layers import layers_by_input
 from regraft.verification.child.drivers.argument_slots import (
     BATCH,
     LENGTH,
@@ -57,8 +58,9 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
     have no default; the other parameters keep their defaults.
 
     A guess is by the parameter's name and annotation (`slot_for`), or by the docstring of `forward`
-    where the name tells nothing. A first layer that is a convolution or a table of embeddings
-    decides the first parameter whose name tells nothing. The arguments are those of
+    where the name tells nothing. Otherwise the layer that `forward` applies to such a parameter
+    decides; where it applies none to the first, the model's first layer does, if it is a
+    convolution or a table of embeddings. The arguments are those of
     `find_accepted`. Raises LookupError where no value can be guessed for a plain parameter.
     """
     sizes = Sizes(config_of(model), width)
@@ -70,13 +72,15 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
         slot = slot_for(parameter.name, annotation(parameter), sizes, is_layer)
         is_unnamed = slot.kind != "plain" and not is_named(parameter.name)
         slots[parameter.name] = documented.get(parameter.name, slot) if is_unnamed else slot
+    applied = _slots_of_applied_layers(model, slots, image)
     first = {
         **_first_image(model, slots, image),
         **_first_maps(model, slots),
         **_nodes_of_graph(slots),
         **_first_ids(model, slots),
     }
-    return {**slots, **first, **_packed_images(slots, sizes)}
+    fallback = {} if _first_unnamed(slots) in applied else first
+    return {**slots, **fallback, **applied, **_packed_images(slots, sizes)}
 
 
 def _is_guessed(parameter: inspect.Parameter) -> bool:
@@ -88,11 +92,42 @@ def _is_guessed(parameter: inspect.Parameter) -> bool:
     return not (is_plain_default or is_plain(parameter.name, annotation(parameter)))
 
 
+def _slots_of_applied_layers(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
+    """Return by name the slots of the parameters whose names tell nothing and to which `forward`
+    applies a layer that begins with a convolution or a table of embeddings; beside such a table
+    those of `FURTHER_TOKENS` are token ids, too. {} where the model has the configuration of a
+    library that names its inputs."""
+    if _is_of_library(model):
+        return {}
+    layers = {
+        name: _first_layer(layer)
+        for name, layer in layers_by_input(model).items()
+        if name in slots and _is_unnamed(slots[name])
+    }
+    applied: dict[str, Slot] = {}
+    for name, layer in layers.items():
+        if isinstance(layer, nn.Embedding):
+            tokens = Slot("ids", (BATCH, LENGTH), layer.num_embeddings)
+            further_names = [other for other in slots if other in FURTHER_TOKENS]
+            applied = {**dict.fromkeys(further_names, tokens), **applied, name: tokens}
+        elif isinstance(layer, nn.Conv2d):
+            applied[name] = replace(slots[name], dims=_image_dims(layer, model, side))
+        elif isinstance(layer, nn.Conv1d):
+            applied[name] = replace(slots[name], dims=(BATCH, Dim(layer.in_channels), LENGTH))
+    return applied
+
+
+def _is_of_library(model: Any) -> bool:
+    """Return whether a model has the configuration of a library that names its inputs."""
+    return hasattr(getattr(model, "config", None), "to_dict")
+
+
 def _first_image(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
     """Return by name the slot of images for the first parameter whose name tells nothing; {} where
     the first layer of the model is no convolution, or the model has the configuration of a library
     that names its inputs."""
-    dims = () if hasattr(getattr(model, "config", None), "to_dict") else _image_dims(model, side)
+    layer = None if _is_of_library(model) else _first_layer(model)
+    dims = _image_dims(layer, model, side) if isinstance(layer, nn.Conv2d) else ()
     name = _first_unnamed(slots) if dims else None
     return {} if name is None else {name: replace(slots[name], dims=dims)}
 
@@ -123,8 +158,7 @@ def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
     `hidden_states`, or where the model has the configuration of a library that names its inputs.
     """
     first_layer, name = _first_layer(model), _first_unnamed(slots)
-    is_of_library = hasattr(getattr(model, "config", None), "to_dict")
-    if name is None or name == LAYER_INPUT or is_of_library:
+    if name is None or name == LAYER_INPUT or _is_of_library(model):
         return {}
     if not isinstance(first_layer, nn.Embedding):
         return {}
@@ -144,14 +178,13 @@ def _nodes_of_graph(slots: Mapping[str, Slot]) -> dict[str, Slot]:
 def _first_unnamed(slots: Mapping[str, Slot]) -> str | None:
     """Return the name of the first parameter with the guess for names that tell nothing, real
     numbers of (batch, length, ...); None for none."""
-    return next(
-        (
-            name
-            for name, slot in slots.items()
-            if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH)
-        ),
-        None,
-    )
+    return next((name for name, slot in slots.items() if _is_unnamed(slot)), None)
+
+
+def _is_unnamed(slot: Slot) -> bool:
+    """Return whether a slot is the guess for names that tell nothing, real numbers of (batch,
+    length, ...)."""
+    return slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH)
 
 
 def _first_layer(model: Any) -> Any:
@@ -171,16 +204,12 @@ def _packed_images(slots: Mapping[str, Slot], sizes: Sizes) -> dict[str, Slot]:
     return dict.fromkeys(images, packed_patches(sizes))
 
 
-def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
-    """Return the dimensions of the images that a model takes; () for models whose first layer is no
-    convolution over images (`Conv2d`).
+def _image_dims(layer: nn.Conv2d, model: Any, side: Any) -> tuple[Dim, ...]:
+    """Return the dimensions of the images that a convolution of a model takes.
 
     `side` is the side of the images in pixels, or a sequence that ends with height and width. Where
     it is None, a module of the model may state it, otherwise it is `IMAGE`.
     """
-    first_layer = _first_layer(model)
-    if not isinstance(first_layer, nn.Conv2d):
-        return ()
     stated_sides = (
         getattr(part, name, None) for part in model.modules() for name in IMAGE_SIDE_FIELDS
     )
@@ -188,7 +217,7 @@ def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
     sides = tuple(side) if isinstance(side, tuple | list) else (side,)
     numbers = tuple(number for number in sides if type(number) is int) or (IMAGE,)
     height, width = (numbers * 2)[:2] if len(numbers) < 2 else numbers[-2:]
-    return BATCH, Dim(first_layer.in_channels), Dim(height), Dim(width)
+    return BATCH, Dim(layer.in_channels), Dim(height), Dim(width)
 
 
 def parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
