@@ -648,6 +648,25 @@ class Denoiser(nn.Module):
         return self.norm(x) + steps[:, :, None, None]
 
 
+class Noisy(nn.Module):
+    """Mixes with noise by a table of rates, of which each row takes one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(8, 8)
+        self.rates = torch.linspace(0.9, 0.1, 10)
+
+    def forward(self, x: Any, noise: Any, t: Any) -> Any:
+        rate = self.rates[t].view(-1, *([1] * (x.dim() - 1)))
+        return self.net(rate * x + (1 - rate) * noise) - noise
+
+
+def test_an_index_for_each_row() -> None:
+    spec = input_guesses.find_accepted(Noisy().eval()).spec
+    assert (spec["t"].kind, spec["t"].dims) == ("ids", (BATCH,))
+    assert spec["x"].dims[0] == BATCH
+
+
 class Both(nn.Module):
     """Takes sound and tokens, and gives their names other values."""
 
@@ -662,6 +681,27 @@ class Both(nn.Module):
         c = self.layer(c + b.mean())
         b = self.layer(b)
         return self.convolution(a).mean(-1) * length + b.mean() + self.layer(c).mean()
+
+
+class Digits(nn.Module):
+    """Takes images of 28 x 28 pixels alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 2, 5), nn.Linear(288, 10)
+
+    def features(self, image: Any) -> Any:
+        return nn.functional.max_pool2d(self.first(image), 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.features(x).view(-1, 288))
+
+
+def test_images_of_a_size_that_only_a_layer_behind_them_tells() -> None:
+    model = Digits()
+    assert applied_layers.layers_by_input(model) == {"x": model.first}
+    spec = input_guesses.find_accepted(model.eval()).spec
+    assert spec["x"].dims == (BATCH, Dim(1), Dim(28), Dim(28))
 
 
 def test_layers_that_are_applied_to_inputs() -> None:
@@ -687,6 +727,28 @@ def test_two_sets_of_boxes_are_boxes() -> None:
     vars(namespace)["intersect"] = intersect
     accepted = input_guesses.find_accepted(FunctionModule(namespace, "intersect"), inner=True)
     assert {slot.kind for slot in accepted.spec.values()} == {"corners"}
+
+
+def sample_rows(rows: Any, number: Any) -> Any:
+    batch, length, _ = rows.shape
+    places = torch.zeros(batch, number, dtype=torch.long)
+    for step in range(number):
+        places[:, step] = rows.sum(-1).argmax(-1) + step - length // 2
+    return places
+
+
+def scan_states(u: Any, delta: Any, A: Any, B: Any) -> Any:
+    states = torch.einsum("bld,dn->bldn", delta, A).exp()
+    return states * torch.einsum("bld,bln,bld->bldn", delta, B, u)
+
+
+def test_numbers_and_ranks_that_the_failing_statement_tells() -> None:
+    namespace = ModuleType("functions")
+    vars(namespace).update(sample_rows=sample_rows, scan_states=scan_states)
+    sampled = input_guesses.find_accepted(FunctionModule(namespace, "sample_rows"), inner=True)
+    assert sampled.spec["number"] == Slot("plain", value=2)
+    scanned = input_guesses.find_accepted(FunctionModule(namespace, "scan_states"), inner=True)
+    assert [len(slot.dims) for slot in scanned.spec.values()] == [3, 3, 2, 3]
 
 
 class Tagger(nn.Module):

@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from regraft.verification.child.call_outcomes import drop_traceback
 from regraft.verification.child.drivers import (
     config_repairs,
@@ -72,6 +74,15 @@ def raised_by_range(_: Any) -> Any:
         for _step in range(states):
             pass
     except TypeError as error:
+        return drop_traceback(error)
+
+
+def raised_by_einsum(_: Any) -> Any:
+    """Return the error of an equation that the input `states` has too many axes for."""
+    states, weights = torch.ones(3, 7, 32), torch.ones(32)
+    try:
+        torch.einsum("bd,d->b", states, weights)
+    except RuntimeError as error:
         return drop_traceback(error)
 
 
@@ -199,11 +210,15 @@ SUGGESTIONS = {
     "give_whole_numbers": InputCase(
         STATES, {"states": Slot("plain", value=2)}, error=raised_by_range
     ),
+    "give_indices": InputCase(STATES, {"states": Slot("ids", (BATCH,), 2)}),
     "change_kinds": InputCase(SCORES, {"scores": Slot("ids", (BATCH, LENGTH), 2)}),
     "lower_numbers": InputCase({"axis": Slot("plain", value=2)}, {"axis": Slot("plain", value=1)}),
     "lower_token_ids": InputCase(TOKENS, {"input_ids": Slot("ids", (BATCH, LENGTH), 2)}),
     "add_missing_dimensions": InputCase(
         STATES, {"states": normal(BATCH, Dim(1), Dim(1), LENGTH, Dim(32))}
+    ),
+    "take_einsum_ranks": InputCase(
+        STATES, {"states": normal(Dim(4), Dim(4))}, error=raised_by_einsum
     ),
     "give_batches": InputCase(
         {**STATES, "places": Slot("zeros", (LENGTH, Dim(3)))},
@@ -215,6 +230,13 @@ SUGGESTIONS = {
         STATES, {**STATES, "way": Slot("plain", value="plain")}, error=raised_for_a_word
     ),
     "drop_mentioned": InputCase({**STATES, **SCORES}, STATES, SCORES),
+    "fit_proportion": InputCase(
+        {"spectrum": normal(BATCH, Dim(64), LENGTH)}, {"spectrum": normal(BATCH, Dim(80), LENGTH)}
+    ),
+    "take_usual_sides": InputCase(
+        {"x": normal(BATCH, Dim(1), Dim(32), Dim(32))},
+        {"x": normal(BATCH, Dim(1), Dim(28), Dim(28))},
+    ),
     "change_any_shape": InputCase(
         {"images": normal(BATCH, Dim(3), Dim(8), Dim(8))},
         {"images": normal(BATCH, Dim(3), Dim(16), Dim(16))},

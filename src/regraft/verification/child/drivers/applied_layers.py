@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from typing import Any
 
 from torch import nn
 
 from regraft.verification.child.checks.source_reads import syntax_of
 
+_DEPTH = 2  # the most methods that are followed, one from the other
+
 
 def layers_by_input(model: nn.Module) -> dict[str, nn.Module]:
     """Return, by parameter of a model's `forward`, the first submodule that its source calls with
     the parameter as the first argument, as in `self.embed(tokens)`, before the name gets another
-    value; {} where the source cannot be read."""
-    tree = syntax_of(type(model).forward)
+    value; of a method that is called so, the submodule which the method calls with it. {} where the
+    source cannot be read."""
+    return _layers_by_parameter(model, type(model).forward, _DEPTH)
+
+
+def _layers_by_parameter(model: nn.Module, function: Any, depth: int) -> dict[str, nn.Module]:
+    """Return the submodules of `layers_by_input` for a method; methods that it calls are followed
+    `depth` deep."""
+    tree = syntax_of(function)
     calls = [(_end(node), 0, *call) for node in ast.walk(tree) for call in _layer_calls(node)]
     stores = [
         (_end(node), 1, name.id, "")
@@ -27,12 +37,25 @@ def layers_by_input(model: nn.Module) -> dict[str, nn.Module]:
     layers: dict[str, nn.Module] = {}
     stored: set[str] = set()
     for _, is_store, name, attribute in sorted((*calls, *stores)):
-        layer = None if is_store or name in stored else getattr(model, attribute, None)
+        layer = None if is_store or name in stored else _layer_of(model, attribute, depth)
         if is_store:
             stored.add(name)
-        elif isinstance(layer, nn.Module):
+        elif layer is not None:
             layers.setdefault(name, layer)
     return layers
+
+
+def _layer_of(model: nn.Module, attribute: str, depth: int) -> nn.Module | None:
+    """Return the submodule that a call of an attribute of a model gives its first argument to: the
+    attribute, or what a method of the model calls with it; None where there is none."""
+    value = getattr(model, attribute, None)
+    method = getattr(type(model), attribute, None)
+    if isinstance(value, nn.Module):
+        return value
+    if depth == 0 or not inspect.isfunction(method):
+        return None
+    first = next(iter([*inspect.signature(method).parameters][1:]), "")
+    return _layers_by_parameter(model, method, depth - 1).get(first)
 
 
 def _layer_calls(node: ast.AST) -> list[tuple[str, str]]:

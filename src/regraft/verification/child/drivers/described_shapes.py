@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import itertools
 import re
@@ -89,14 +90,21 @@ def unpacked_shape(statement: str) -> tuple[str, tuple[str, ...]] | None:
 def unpacking(statement: str) -> tuple[tuple[str, ...], ast.expr] | None:
     """Return the names that a statement such as `h, c = state` unpacks a value to, "_" for a target
     that is no name, and the value; None for any other statement."""
-    try:
-        node = ast.parse(textwrap.dedent(statement).strip()).body[0]
-    except (SyntaxError, IndexError):
-        return None
+    node = next(iter(parsed_statement(statement).body), None)
     if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)):
         return None
     names = tuple(getattr(target, "id", "_") for target in node.targets[0].elts)
     return names, node.value
+
+
+def parsed_statement(statement: str) -> ast.Module:
+    """Return the syntax tree of a statement, of a compound one without its body; an empty module
+    where its text does not parse by itself."""
+    text = textwrap.dedent(statement).strip()
+    for complete_text in (text, f"{text} pass"):
+        with contextlib.suppress(SyntaxError):
+            return ast.parse(complete_text)
+    return ast.Module([], [])
 
 
 def slots_of_axes(names: tuple[str, ...], slot: Slot, config: Any) -> Iterator[Slot]:

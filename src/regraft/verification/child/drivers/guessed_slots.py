@@ -37,6 +37,13 @@ from regraft.verification.child.drivers.forward_inputs import (
 )
 
 _PICTURE_CHANNELS = 4  # the most channels of a picture
+# by convolution, the dimensions after the channels of its inputs, where no file states them
+_SPATIAL_DIMS = {
+    nn.Conv1d: (LENGTH,),
+    nn.ConvTranspose1d: (LENGTH,),
+    nn.ConvTranspose2d: (Dim(4), Dim(4)),
+    nn.Conv3d: (Dim(4), Dim(16), Dim(16)),
+}
 IMAGE = 32  # the height and width of images where a model does not state them
 
 
@@ -112,8 +119,9 @@ def _slots_of_applied_layers(model: Any, slots: Mapping[str, Slot], side: Any) -
             applied = {**dict.fromkeys(further_names, tokens), **applied, name: tokens}
         elif isinstance(layer, nn.Conv2d):
             applied[name] = replace(slots[name], dims=_image_dims(layer, model, side))
-        elif isinstance(layer, nn.Conv1d):
-            applied[name] = replace(slots[name], dims=(BATCH, Dim(layer.in_channels), LENGTH))
+        elif type(layer) in _SPATIAL_DIMS:
+            dims = (BATCH, Dim(layer.in_channels), *_SPATIAL_DIMS[type(layer)])
+            applied[name] = replace(slots[name], dims=dims)
     return applied
 
 

@@ -13,8 +13,11 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import torch
 
 from regraft.verification.child.drivers import source_hints
 from regraft.verification.child.drivers.argument_slots import Dim, Slot, Spec, with_places
@@ -29,8 +32,9 @@ from regraft.verification.child.drivers.guessed_values import value_for
 from regraft.verification.child.drivers.model_attempts import Attempt
 
 LARGEST = 4096  # the largest dimension, or number of tokens, that an error can demand of an input
-STEPS = 2  # a whole number in the place of a tensor
 OTHER_WORD = "other"  # a word that no code compares an argument with
+# the folders of this package and of PyTorch, whose statements say nothing about inputs
+_LIBRARIES = (f"{Path(__file__).parents[3]}/", f"{Path(torch.__file__).parent}/")
 _LONGEST = 256  # the largest length to which repairs of lengths extend a dimension
 
 
@@ -51,11 +55,11 @@ class InputProblem:
 
     @property
     def statement(self) -> str:
-        """Return the innermost statement that the error came through; "" where there is no error or
-        its statements are not known."""
+        """Return the innermost statement outside PyTorch and this package that the error came
+        through; "" where there is no error or its statements are not known."""
         error = self.failed.error
         statements = iter(()) if error is None else statements_of_error(error)
-        return next((text for _file, text in statements), "")
+        return next((text for file, text in statements if not file.startswith(_LIBRARIES)), "")
 
     @property
     def absent(self) -> list[str]:
@@ -258,15 +262,6 @@ def drop_mentioned(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
             yield {key: slot for key, slot in problem.spec.items() if key != name}
 
 
-def give_whole_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs in which a whole number takes the place of one tensor that the innermost
-    statement of the error names, as `range(steps)` does."""
-    statement = problem.statement
-    for name, slot in problem.spec.items():
-        if slot.kind != "plain" and re.search(rf"\b{re.escape(name)}\b", statement):
-            yield {**problem.spec, name: Slot("plain", value=STEPS)}
-
-
 def change_words(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with another word for each parameter that is a word by default in a `forward` of
     the files that the error came through: each of the words that these files compare with it, and
@@ -280,35 +275,6 @@ def change_words(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
             for word in (*words, OTHER_WORD):
                 if slot is None or (slot.kind == "plain" and slot.value != word):
                     yield {**problem.spec, name: Slot("plain", value=word)}
-
-
-def change_kinds(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with one tensor of another kind (`specs_of_other_kinds`)."""
-    yield from specs_of_other_kinds(problem.spec)
-
-
-def specs_of_other_kinds(spec: Spec) -> Iterator[Spec]:
-    """Yield a specification with one tensor of another kind, for each tensor and kind: token ids
-    (below 2 where it has no limit), real numbers or booleans."""
-    for name, slot in spec.items():
-        for kind in ("ids", "normal", "bool") if slot.kind != "plain" else ():
-            if kind != slot.kind:
-                yield with_changed_slot(spec, name, kind=kind, limit=slot.limit or 2)
-
-
-def lower_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with 1 in place of one larger integer that is passed as a plain value, for each
-    such integer."""
-    for name, slot in problem.spec.items():
-        if type(slot.value) is int and slot.value > 1:
-            yield with_changed_slot(problem.spec, name, value=1)
-
-
-def lower_token_ids(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with one parameter's token ids below 2, for each such parameter."""
-    for name, slot in problem.spec.items():
-        if slot.kind == "ids" and slot.limit > 2:
-            yield with_changed_slot(problem.spec, name, limit=2)
 
 
 def with_changed_slot(spec: Spec, name: str, **changes: Any) -> Spec:

@@ -16,14 +16,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from regraft.verification.child.drivers import image_fixers
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Spec
 from regraft.verification.child.drivers.configuration_objects import config_of
-from regraft.verification.child.drivers.input_fixers import (
-    InputProblem,
-    specs_of_other_kinds,
-    with_changed_slot,
-)
+from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.drivers.input_suggestions import COMPLETIONS, SUGGESTIONS
+from regraft.verification.child.drivers.kind_fixers import specs_of_other_kinds
 from regraft.verification.child.drivers.model_attempts import SIZE, Attempt, attempt
 from regraft.verification.child.drivers.repair_table import changes
 
@@ -58,8 +56,8 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     This is a best-first search: the attempt that came furthest is changed next, and as soon as one
     of its changes comes further, that one is. `optional` are the slots of all parameters that may
     be passed. Larger inputs are skipped if they would take a quarter of the time, provided that the
-    time grows with the square of their size, and if they exceed `_MOST_ELEMENTS`. The model runs in
-    its present mode.
+    time grows as `_growth_power` tells, and if they exceed `_MOST_ELEMENTS`. The model runs in its
+    present mode.
     """
     deadline = time.process_time() + seconds
     order = itertools.count()
@@ -72,12 +70,12 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
         specs = suggestions(node, optional, config_of(model))
         while (spec := next(specs, None)) is not None:
             elements = _element_count(spec)
-            growth = elements / max(_element_count(node.spec), 1)
-            is_slow = growth > 1 and node.took * growth**2 > seconds / 4
+            growth = (elements / max(_element_count(node.spec), 1)) ** _growth_power(spec)
+            is_slow = growth > 1 and node.took * growth > seconds / 4
             if is_slow and not is_timed_again:  # the first run of some code is slower
                 is_timed_again = True
                 node = replace(node, took=min(node.took, attempt(model, node.spec).took))
-                is_slow = node.took * growth**2 > seconds / 4
+                is_slow = node.took * growth > seconds / 4
             if is_slow or elements > _MOST_ELEMENTS or _spec_key(spec) in tried_keys:
                 continue
             if runs >= RUNS or time.process_time() > deadline:
@@ -154,6 +152,12 @@ def _specs_with_fixed_dimensions(spec: Spec) -> Iterator[Spec]:
         }
         if fixed != spec:
             yield fixed
+
+
+def _growth_power(spec: Spec) -> float:
+    """Return the power of the size of inputs with which the time is expected to grow: that of
+    attention, or less for images, of which convolutions or patches are fewer."""
+    return 1.5 if any(map(image_fixers.is_image, spec.values())) else 2.0
 
 
 def _element_count(spec: Spec) -> int:

@@ -6,7 +6,13 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from regraft.verification.child.drivers import described_shapes, shape_fixers, unpacking_fixers
+from regraft.verification.child.drivers import (
+    described_shapes,
+    image_fixers,
+    kind_fixers,
+    shape_fixers,
+    unpacking_fixers,
+)
 from regraft.verification.child.drivers import input_fixers as fixers
 from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.input_fixers import InputProblem
@@ -19,7 +25,7 @@ _RANK_ERROR = (
     r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out"
     r" of bounds|permute|"
     r"tuple index|is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript"
-    r"|supposed to be a vector|to match target batch_size"
+    r"|supposed to be a vector|to match target batch_size|same number of dimensions"
 )
 _Table = tuple[Repair[InputProblem, Spec], ...]
 
@@ -109,7 +115,7 @@ SUGGESTIONS: _Table = (
     ),
     Repair(
         r"spatial dimensions of \[([\d, ]+)\] and output size of \[([\d, ]+)\]",
-        shape_fixers.take_image_size,
+        image_fixers.take_image_size,
         "ValueError: Input and output must have the same number of spatial dimensions, but got"
         " input with spatial dimensions of [7] and output size of [16, 16]",
     ),
@@ -148,29 +154,41 @@ SUGGESTIONS: _Table = (
         " non-singleton dimension 2",
     ),
     Repair(
-        r"cannot be interpreted as an integer|can be converted to an index",
-        fixers.give_whole_numbers,
+        r"cannot be interpreted as an integer|can be converted to an index|tuple of ints, ?but got"
+        r" Tensor|only one element tensors can be converted",
+        kind_fixers.give_whole_numbers,
         "TypeError: 'Tensor' object cannot be interpreted as an integer",
     ),
     Repair(
-        TYPE_ERROR,
-        fixers.change_kinds,
+        r"tensors used as indices must be",
+        kind_fixers.give_indices,
         "IndexError: tensors used as indices must be long, int, byte or bool tensors",
     ),
     Repair(
+        TYPE_ERROR,
+        kind_fixers.change_kinds,
+        "RuntimeError: expected scalar type Long but found Float",
+    ),
+    Repair(
         r"out of range",
-        fixers.lower_numbers,
+        kind_fixers.lower_numbers,
         "IndexError: Dimension out of range (expected to be in range of [-2, 1], but got 2)",
     ),
     Repair(
         r"out of range in self|index out of|(Target|index) \d+ is out of bounds",
-        fixers.lower_token_ids,
+        kind_fixers.lower_token_ids,
         "IndexError: index out of range in self",
     ),
     Repair(
         r"not enough values to unpack \(expected (\d), got (\d)\)",
         unpacking_fixers.add_missing_dimensions,
         "ValueError: not enough values to unpack (expected 5, got 3)",
+    ),
+    Repair(
+        r"einsum\(\)",
+        unpacking_fixers.take_einsum_ranks,
+        "RuntimeError: einsum(): the number of subscripts in the equation (2) does not match the"
+        " number of dimensions (3) for operand 1 and no ellipsis was given",
     ),
     Repair(
         _RANK_ERROR,
@@ -196,6 +214,19 @@ SUGGESTIONS: _Table = (
         ANY_ERROR,
         fixers.drop_mentioned,
         "TypeError: Model.forward() got an unexpected keyword argument 'scores'",
+    ),
+    Repair(
+        r"shapes cannot be multiplied \(\d+x(?P<actual>\d+) and (?P<wanted>\d+)x"
+        r"|must be equal to input_size. Expected (?P<wanted_width>\d+), got (?P<actual_width>\d+)",
+        shape_fixers.fit_proportion,
+        "RuntimeError: input.size(-1) must be equal to input_size. Expected 40, got 32",
+    ),
+    Repair(
+        r"shapes cannot be multiplied|is invalid for input of size|Kernel size can't be greater"
+        r"|Output size is too small",
+        image_fixers.take_usual_sides,
+        "RuntimeError: Calculated padded input size per channel: (2 x 2). Kernel size: (3 x 3)."
+        " Kernel size can't be greater than actual input size",
     ),
     Repair(
         ANY_ERROR,

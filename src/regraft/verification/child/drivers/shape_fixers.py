@@ -45,7 +45,7 @@ def take_named_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     texts = re.findall(SHAPE, problem.failed.text)
     shapes = [tuple(map(int, re.findall(r"\d+", text))) for text in texts]
     for name, slot in problem.spec.items():
-        own_shape = _shape(slot)
+        own_shape = shape_of(slot)
         for shape in shapes if own_shape and own_shape in shapes else ():
             if len(shape) > len(own_shape):  # the shape that a mask selects from
                 yield _with_shape(problem.spec, name, shape[: len(own_shape)])
@@ -61,7 +61,7 @@ def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     if not wanted_count:
         return
     for name, slot in problem.spec.items():
-        shape = _shape(slot)
+        shape = shape_of(slot)
         for axis in reversed(range(len(shape))) if math.prod(shape) == element_count else ():
             row_elements = element_count // shape[axis]
             if wanted_count % row_elements == 0:
@@ -132,6 +132,18 @@ def _fitting_widths(own_width: int, width: int, wanted_width: int) -> Iterator[i
         yield wanted_width - (width - own_width)
 
 
+def fit_proportion(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs in which one fixed dimension is larger or smaller in the proportion in which a
+    layer takes more or fewer features than it got."""
+    wanted = int(match["wanted"] or match["wanted_width"])
+    actual = int(match["actual"] or match["actual_width"])
+    for name, slot in problem.spec.items():
+        for axis, dim in enumerate(slot.dims):
+            if actual and not dim.of and dim.factor > 1 and dim.factor * wanted % actual == 0:
+                dims = _with_dim(slot.dims, (axis,), Dim(dim.factor * wanted // actual))
+                yield with_changed_slot(problem.spec, name, dims=dims)
+
+
 def exchange_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs in which a size that the error names is replaced by another number of the error,
     of at most `LARGEST`: in all dimensions of one input that have the size, and in each of them."""
@@ -153,18 +165,6 @@ def _exchanged_dims(dims: Dims, axes: list[int], sizes: list[int]) -> Iterator[D
             yield _with_dim(dims, changed_axes, _dim_of_number(size))
 
 
-def take_image_size(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of which one is images of one channel, of the size to which the error says that
-    they were to be resized, in place of the sizes that it had: an image for each row of the batch,
-    then one for all rows."""
-    sizes, wanted_sizes = (tuple(map(int, re.findall(r"\d+", text))) for text in match.groups())
-    for name, slot in problem.spec.items():
-        if slot.dims and _shape(slot)[-len(sizes) :] == sizes:
-            for rows in (BATCH, Dim(1)):
-                dims = (rows, Dim(1), *map(Dim, wanted_sizes))
-                yield with_changed_slot(problem.spec, name, dims=dims)
-
-
 def give_batches(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs in which tensors whose first dimension is not the batch get one before it: all
     of them, then each by itself; nothing where no other tensor has a batch."""
@@ -180,9 +180,16 @@ def give_batches(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 
 def change_ranks(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with shapes that are common for their kinds: first for all inputs of an equal
-    shape together, then for each input by itself. Masks also become additive ones."""
+    """Yield inputs with shapes that are common for their kinds: first all inputs without a length,
+    as rows of features with their labels, then those of an equal shape together, then each input by
+    itself. Masks also become additive ones."""
     spec = problem.spec
+    rows = {
+        name: replace(slot, dims=tuple(dim for dim in slot.dims if dim.of != "length"))
+        for name, slot in spec.items()
+    }
+    if len(spec) > 1 and rows != spec:
+        yield rows
     for names in _names_of_equal_shape(spec):  # as queries, keys and values are
         for dims in _common_shapes(spec[names[0]]):
             yield {**spec, **{name: replace(spec[name], dims=dims) for name in names}}
@@ -293,7 +300,7 @@ def _stretched_factors(dim: Dim) -> tuple[int, ...]:
     return (2 * dim.factor, dim.factor // 2) if is_stretched else ()
 
 
-def _shape(slot: Slot) -> tuple[int, ...]:
+def shape_of(slot: Slot) -> tuple[int, ...]:
     """Return the numbers of elements along the dimensions of an input at the size of the search."""
     return tuple(dim.at(SIZE) for dim in slot.dims)
 

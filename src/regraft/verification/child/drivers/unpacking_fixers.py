@@ -1,4 +1,5 @@
-"""Fixers of a model's inputs for statements that unpack one: its shape, or its parts.
+"""Fixers of a model's inputs for statements that unpack one (its shape, or its parts) or name its
+axes.
 
 Each function that takes a problem is the fixer of a row of `input_repairs`, as in `input_fixers`.
 """
@@ -8,10 +9,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from regraft.verification.child.drivers import described_shapes
 from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
+from regraft.verification.child.drivers.described_shapes import parsed_statement
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
+
+_EINSUM_SIZE = 4  # the size of an axis that only a letter tells of
 
 
 def take_unpacked_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
@@ -53,3 +58,42 @@ def give_two_parts(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     for dims in dict.fromkeys((first_dims, slot.dims, (BATCH, *slot.dims[2:]))):
         yield {**problem.spec, name: Slot("pair", dims)}
     yield with_changed_slot(problem.spec, name, dims=(Dim(2), *slot.dims[1:]))
+
+
+def take_einsum_ranks(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with an axis for each letter that the equation of an `einsum` in the innermost
+    statement of the error has for them: of inputs that had as many axes the letters stand for
+    these, other letters for `_EINSUM_SIZE`. Nothing is yielded for another statement."""
+    for letters_by_name in map(_einsum_operands, ast.walk(parsed_statement(problem.statement))):
+        slots = {name: problem.spec[name] for name in letters_by_name if name in problem.spec}
+        fitting = {n: s.dims for n, s in slots.items() if len(s.dims) == len(letters_by_name[n])}
+        dim_by_letter = {
+            letter: dim
+            for name, dims in fitting.items()
+            for letter, dim in zip(letters_by_name[name], dims, strict=True)
+        }
+        changed = {
+            name: replace(
+                slot,
+                dims=tuple(
+                    dim_by_letter.get(letter, Dim(_EINSUM_SIZE)) for letter in letters_by_name[name]
+                ),
+            )
+            for name, slot in slots.items()
+        }
+        if changed:
+            yield {**problem.spec, **changed}
+
+
+def _einsum_operands(node: ast.AST) -> dict[str, str]:
+    """Return by name the letters of each operand that is a name, where a node is a call of `einsum`
+    with a constant equation; {} for any other node, and for equations with an ellipsis."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(attr="einsum") | ast.Name("einsum"),
+            args=[ast.Constant(str(equation)), *operands],
+        ) if "." not in equation:
+            terms = equation.replace(" ", "").partition("->")[0].split(",")
+            pairs = zip(operands, terms, strict=False)
+            return {operand.id: term for operand, term in pairs if isinstance(operand, ast.Name)}
+    return {}

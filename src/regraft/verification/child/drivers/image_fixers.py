@@ -1,0 +1,46 @@
+"""Fixers of a model's inputs for errors about the sizes of images.
+
+Each function that takes a problem is the fixer of a row of `input_repairs`, as in `input_fixers`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
+from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
+from regraft.verification.child.drivers.shape_fixers import shape_of
+
+# The heights and widths of the images that published classifiers take, small ones first.
+_USUAL_SIDES = (28, 48, 64, 84, 96, 128, 224, 227, 256, 299)
+
+
+def take_image_size(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one is images of one channel, of the size to which the error says that
+    they were to be resized, in place of the sizes that it had: an image for each row of the batch,
+    then one for all rows."""
+    sizes, wanted_sizes = (tuple(map(int, re.findall(r"\d+", text))) for text in match.groups())
+    for name, slot in problem.spec.items():
+        if slot.dims and shape_of(slot)[-len(sizes) :] == sizes:
+            for rows in (BATCH, Dim(1)):
+                dims = (rows, Dim(1), *map(Dim, wanted_sizes))
+                yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def take_usual_sides(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one, square images, has other sides that are usual: a layer behind
+    convolutions takes as many features as images of one size give."""
+    for name, slot in problem.spec.items():
+        if is_image(slot):
+            for side in _USUAL_SIDES:
+                dims = (*slot.dims[:-2], Dim(side), Dim(side))
+                yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def is_image(slot: Slot) -> bool:
+    """Return whether a slot has square images of a fixed size, channels first."""
+    if slot.kind != "normal" or len(slot.dims) != 4:
+        return False
+    height, width = slot.dims[-2:]
+    return height == width and not height.of and height.factor > 1

@@ -1,0 +1,74 @@
+"""Fixers of a model's inputs for errors about kinds of values: indices, token ids, real numbers,
+whole numbers.
+
+Each function that takes a problem is the fixer of a row of `input_repairs`, as in `input_fixers`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from regraft.verification.child.drivers.argument_slots import BATCH, Slot, Spec
+from regraft.verification.child.drivers.described_shapes import parsed_statement
+from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
+
+_STEPS = 2  # a whole number in the place of a tensor
+
+
+def give_whole_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs in which whole numbers take the place of the tensors that the innermost
+    statement of the error uses whole, as `range(steps)` does and `x.shape` does not: of all of
+    them, of each, and of each other tensor that the statement names."""
+    tree = parsed_statement(problem.statement)
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    partly_used = {
+        node.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.value, ast.Name)
+    }
+    named = [name for name, slot in problem.spec.items() if name in names and slot.kind != "plain"]
+    whole = [name for name in named if name not in partly_used]
+    number = Slot("plain", value=_STEPS)
+    for changed in ([whole] if len(whole) > 1 else []) + [[name] for name in (*whole, *named)]:
+        yield {**problem.spec, **dict.fromkeys(changed, number)}
+
+
+def give_indices(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with one tensor of real numbers as an index for each row, such as a time step,
+    for each such tensor."""
+    for name, slot in problem.spec.items():
+        if slot.kind == "normal":
+            yield with_changed_slot(
+                problem.spec, name, kind="ids", limit=slot.limit or 2, dims=(BATCH,)
+            )
+
+
+def change_kinds(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with one tensor of another kind (`specs_of_other_kinds`)."""
+    yield from specs_of_other_kinds(problem.spec)
+
+
+def specs_of_other_kinds(spec: Spec) -> Iterator[Spec]:
+    """Yield a specification with one tensor of another kind, for each tensor and kind: token ids
+    (below 2 where it has no limit), real numbers or booleans."""
+    for name, slot in spec.items():
+        for kind in ("ids", "normal", "bool") if slot.kind != "plain" else ():
+            if kind != slot.kind:
+                yield with_changed_slot(spec, name, kind=kind, limit=slot.limit or 2)
+
+
+def lower_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with 1 in place of one larger integer that is passed as a plain value, for each
+    such integer."""
+    for name, slot in problem.spec.items():
+        if type(slot.value) is int and slot.value > 1:
+            yield with_changed_slot(problem.spec, name, value=1)
+
+
+def lower_token_ids(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with one parameter's token ids below 2, for each such parameter."""
+    for name, slot in problem.spec.items():
+        if slot.kind == "ids" and slot.limit > 2:
+            yield with_changed_slot(problem.spec, name, limit=2)
