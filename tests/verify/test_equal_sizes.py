@@ -13,6 +13,7 @@ from verdicts import verdict_on  # noqa: E402
 from regraft.verification.child.call_arguments import Call, shapes  # noqa: E402
 from regraft.verification.child.checks.size_variants import enlarged_points  # noqa: E402
 from regraft.verification.child.checks.unequal_axes import (  # noqa: E402
+    balance_axes,
     lengthen_axes,
     shorten_axes,
 )
@@ -181,6 +182,40 @@ def test_axes_get_a_single_element() -> None:
     ]
     assert list(shorten_axes(call, lambda _: False)) == []
     assert list(shorten_axes(Call((torch.zeros(3), torch.zeros(1, 1)), {}), lambda _: True)) == []
+
+
+def test_one_axis_gets_longer_and_an_equal_one_shorter() -> None:
+    call = Call((torch.rand(2, 3, 8, 8), torch.zeros(2, 8, 8), torch.zeros(2, 3, 3)), {})
+    (changed,) = balance_axes(call, lambda _: True)
+    assert shapes(changed) == [[2, 3, 4, 16], [2, 8, 8], [2, 3, 3]]
+    image, longer = call.args[0], changed.args[0]
+    assert torch.equal(longer[..., :8], image[:, :, :4])
+    assert list(balance_axes(call, lambda _: False)) == []
+
+
+PATCHES = """\
+import torch
+from torch import nn
+
+
+class Patches(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(16, dim))
+        self.embed = nn.Linear(48, dim)
+
+    def forward(self, image):
+        b, c, h, w = image.shape
+        x = image.reshape(b, c, h // 4, 4, w // 4, 4).permute(0, 2, 4, 1, 3, 5)
+        return self.embed(x.reshape(b, -1, 48)) + self.places
+"""
+
+
+def test_patches_of_images_that_are_wider_than_high(tmp_path: Path) -> None:
+    wrong = verdict_on(tmp_path, PATCHES, "h // 4, 4, w // 4, 4", "w // 4, 4, h // 4, 4")
+    assert wrong.status == "refuted", wrong
+    right = verdict_on(tmp_path, PATCHES, "h // 4, 4, w // 4, 4", "-1, 4, w // 4, 4")
+    assert right.status == "proved", right
 
 
 POOLING = """\

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import logging
 import math
 import sys
@@ -303,9 +304,15 @@ _TYPE, _IS_INSTANCE = type, isinstance
 def _is_of_network(code: CodeType) -> bool:
     """Return whether code belongs to the network or its packages: not to PyTorch, the libraries it
     uses, Regraft, or Python and its standard library."""
-    if code.co_filename.startswith("<frozen"):
+    return _is_file_of_network(code.co_filename)
+
+
+@functools.cache
+def _is_file_of_network(name: str) -> bool:
+    """Return whether the file of a name belongs to the network or its packages."""
+    if name.startswith("<frozen"):
         return False
-    file = Path(code.co_filename)
+    file = Path(name)
     is_library = file.is_relative_to(_STANDARD_LIBRARY) and not file.is_relative_to(_SITE_PACKAGES)
     return not is_library and not any(map(file.is_relative_to, _IMPLEMENTATION))
 

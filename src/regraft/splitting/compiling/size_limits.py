@@ -55,21 +55,23 @@ class SizeLimits:
     def holds(self, sample: Sample) -> bool:
         """Return whether the sizes of a sample fulfil all conditions of one of the paths, for each
         part of the region apart."""
+        return all(part._is_on_path(sample) for part in self._parts())
+
+    def _is_on_path(self, sample: Sample) -> bool:
+        """Return whether the sizes of a sample fulfil all conditions of one of the paths."""
         inputs = dict(zip(self.region.inputs, sample, strict=True))
-        return all(
-            any(all(is_within(condition, inputs) for condition in path) for path in part.paths)
-            for part in self._parts()
-        )
+        return any(all(is_within(condition, inputs) for condition in path) for path in self.paths)
 
     def extend(self, sample: Sample) -> None:
         """Add the path of a further sample on which the compiled region was equal to torch; nothing
-        is added where its conditions cannot be determined."""
+        is added where it is on one of the paths, or where its conditions cannot be determined."""
+        if self._is_on_path(sample):
+            return
         try:
             path = self.path_of(sample) if self.guarded else _own_sizes(self.region, sample)
         except Exception:  # noqa: BLE001 - whatever PyTorch cannot run without data
             return
-        if path not in self.paths:
-            self.paths.append(path)
+        self.paths.append(path)
 
     def path_of(self, sample: Sample) -> tuple[str, ...]:
         """Return the conditions on sizes by which Python code in the region decides for a sample;
@@ -172,7 +174,9 @@ def limits_of(region: Region, module: RegionModule, sized_by_data: bool) -> Size
         limits.paths.append(())
         return limits
     try:
-        limits.paths = list(dict.fromkeys(map(limits.path_of, region.samples)))
+        for sample in region.samples:
+            if not limits._is_on_path(sample):  # else its run would decide as the path's did
+                limits.paths.append(limits.path_of(sample))
     except Exception:  # noqa: BLE001 - whatever PyTorch cannot run without data
         if sized_by_data:
             _check_data(region, module)

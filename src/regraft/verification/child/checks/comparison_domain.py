@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.call_arguments import Call, is_mask, tensors
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.checks.argument_reads import (
@@ -75,12 +75,17 @@ from regraft.verification.child.checks.size_variants import (
     reranked_calls,
     resized_calls,
 )
-from regraft.verification.child.checks.unequal_axes import lengthen_axes, shorten_axes
+from regraft.verification.child.checks.unequal_axes import (
+    balance_axes,
+    lengthen_axes,
+    shorten_axes,
+)
 from regraft.verification.child.checks.value_variants import (
     NOT_FINITE,
     calls_with_numbers_in_buffers,
     tenth_of,
     valued_calls,
+    with_undefined_end,
 )
 from regraft.verification.child.session import Session
 from regraft.verification.definition_changes import Change
@@ -106,8 +111,9 @@ class Domain:
     `read_by_one_version` those that changed lines of one version read, and the other version does
     not read anywhere. `compared_attributes` are those that tests around changed lines compare.
     `formats` are the kinds of number formats that the definition gives a reason to try. `combines`
-    tells that attributes also change in pairs, and that widths become odd; for changes by rules it
-    is False, and there are no compared attributes and no formats.
+    tells that attributes also change in pairs, and that widths become odd, `excludes` that excluded
+    positions are NaN; for changes by rules both are False, and there are no compared attributes and
+    no formats.
     """
 
     constants: Constants
@@ -121,6 +127,7 @@ class Domain:
     compared_attributes: frozenset[str] = frozenset()
     formats: frozenset[str] = frozenset()
     combines: bool = False
+    excludes: bool = False
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -162,7 +169,16 @@ def _new_domain(definition: str, session: Session) -> Domain:
         compared_attributes,
         frozenset() if session.by_rules else formats_to_try(_texts_of(definition, session)),
         combines=not session.by_rules,
+        excludes=not (session.by_rules or _attends(versions, session)),
     )
+
+
+def _attends(versions: list[tuple[Change, ModuleType]], session: Session) -> bool:
+    """Return whether the changed lines of a version call a softmax or attention: kernels of
+    attention skip what a mask excludes, where a product with zero gives NaN."""
+    modules = (session.changed, session.original)
+    names = set().union(*(_called_names(versions, module) for module in modules))
+    return any("softmax" in name or "attention" in name for name in names)
 
 
 def _tried_not_finite(
@@ -324,6 +340,8 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from optional_calls
     for optional_call in optional_calls[:_OPTIONAL]:
         yield from lengthen_axes(optional_call, accepts, 2)
+    if domain.excludes and domain.not_finite:
+        yield from map(with_undefined_end, filter(_may_exclude, (call, *optional_calls)))
     yield from attribute_calls(call, target.module, domain.attributes)
     if domain.combines:
         yield from attribute_pair_calls(call, target.module, domain.attributes)
@@ -348,7 +366,7 @@ def _calls_with_other_axes(
 ) -> Iterator[Call]:
     """Yield calls that `accepts` accepts with some axes longer than others of their size; if
     `combines`, also the first of these with other sizes, and calls with a single element along some
-    axes."""
+    axes, and with one of two equal axes longer and the other shorter."""
     lengthened_calls = tuple(lengthen_axes(call, accepts))
     yield from lengthened_calls
     if combines:
@@ -356,6 +374,13 @@ def _calls_with_other_axes(
             # a length that equalled a width has other sizes only now
             yield from resized_calls(lengthened_call, constants, features=False)
         yield from shorten_axes(call, accepts)
+        yield from balance_axes(call, accepts)
+
+
+def _may_exclude(call: Call) -> bool:
+    """Return whether a call has a tensor that may exclude positions: a mask, or one of lengths or
+    other numbers that are not real."""
+    return any(is_mask(tensor) or not tensor.is_floating_point() for tensor in tensors(call))
 
 
 def _with_attribute_sizes(domain: Domain, module: Any) -> Constants:

@@ -17,6 +17,7 @@ from regraft.verification.child.checks.size_variants import SIZES, is_feature_wi
 _CALLS, _TRIES = 6, 24  # the most calls that are made of one call, and that are tried for them
 _CHOICES = 12  # the most choices of axes for one size
 _SINGLE_CALLS, _SINGLE_TRIES = 3, 10  # the same for calls with a single element along some axes
+_BALANCED_CALLS, _BALANCED_TRIES = 1, 4  # the same for calls with one axis longer, one shorter
 _HEADS_DIM, _WITH_HEADS = 1, 4  # the dimension of heads, in tensors of so many dimensions
 
 Axis = tuple[int, int]  # the number of a tensor in its call, and the number of a dimension
@@ -80,6 +81,38 @@ def shorten_axes(call: Call, accepts: Callable[[Call], bool]) -> Iterator[Call]:
     candidates = (_shorten(call, choice) for choice in choices if any(dim for _, dim in choice))
     accepted = filter(accepts, itertools.islice(candidates, _SINGLE_TRIES))
     yield from itertools.islice(accepted, _SINGLE_CALLS)
+
+
+def balance_axes(call: Call, accepts: Callable[[Call], bool]) -> Iterator[Call]:
+    """Yield at most `_BALANCED_CALLS` calls that `accepts` accepts and in which one of two equal,
+    even axes of a tensor is half as long and the other twice: images of as many pixels that are
+    wider than high. Tensors with both axes change alike; a longer axis repeats its rows."""
+    pairs = dict.fromkeys(
+        (size, first, second)
+        for tensor in tensors(call)
+        for first, second in itertools.combinations(range(1, tensor.dim()), 2)
+        if (size := tensor.shape[first]) == tensor.shape[second] and size > 2 and size % 2 == 0
+    )
+    candidates = (_balance(call, *pair) for pair in itertools.islice(pairs, _BALANCED_TRIES))
+    yield from itertools.islice(filter(accepts, candidates), _BALANCED_CALLS)
+
+
+def _balance(call: Call, size: int, short: int, long: int) -> Call:
+    """Return a labelled copy of the call in which tensors with two dimensions of a size have half
+    of the first and the second twice."""
+
+    def balance_leaf(leaf: Any) -> Any:
+        """Return a tensor with both dimensions changed, any other argument as it is."""
+        if not isinstance(leaf, torch.Tensor) or leaf.dim() <= long:
+            return leaf
+        if leaf.shape[short] != size or leaf.shape[long] != size:
+            return leaf
+        half = leaf.narrow(short, 0, size // 2)
+        return torch.cat([half, half.flip(long)], long).contiguous()
+
+    args, kwargs = map_leaves((call.args, dict(call.kwargs)), balance_leaf)
+    label = f"{size} -> {size // 2} in dimension {short} and {2 * size} in dimension {long} only"
+    return replace(call, args=args, kwargs=kwargs, label=label, beyond=SIZES)
 
 
 def _choices_to_shorten(call_tensors: list[Any]) -> list[tuple[Axis, ...]]:

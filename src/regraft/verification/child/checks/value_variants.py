@@ -177,6 +177,25 @@ def _clear_first_rows(call: Call) -> Call:
     return map_call(call, clear_leaf, "values: the first row is zero", ZERO_ROWS)
 
 
+def with_undefined_end(call: Call) -> Call:
+    """Return a call whose floating point tensors are NaN at the last index of their second axis:
+    what an optional mask or length excludes may still be multiplied by zero, which gives NaN.
+
+    Tensors of fewer than three axes and masks stay as they are."""
+
+    def replace_end(leaf: Any) -> Any:
+        """Return a copy of a floating point tensor of at least three dimensions with its end
+        replaced, any other argument as it is."""
+        if not _has_real_numbers(leaf) or leaf.dim() < 3:
+            return leaf
+        replaced = leaf.clone()
+        replaced[:, -1] = math.nan
+        return replaced
+
+    label = f"{call.label}, values: NaN at the last position"
+    return map_call(call, replace_end, label, UNDEFINED)
+
+
 def _make_tiny(call: Call) -> Call:
     """Return a call with all floating point tensors, masks aside, multiplied by 1e-9, so that their
     norm lies far below any epsilon."""

@@ -107,14 +107,16 @@ def parsed_statement(statement: str) -> ast.Module:
     return ast.Module([], [])
 
 
-def slots_of_axes(names: tuple[str, ...], slot: Slot, config: Any) -> Iterator[Slot]:
+def slots_of_axes(
+    names: tuple[str, ...], slot: Slot, config: Any, *, pictures: bool = False
+) -> Iterator[Slot]:
     """Yield the slot with a dimension for each name of an axis, such as `b`, `c`, `h` and `w`;
     nothing where a name has no meaning.
 
     The first axis is the batch, or the length where its name says so; a last one that is called `_`
     is the channels. Channels are those of the configuration; where it states none, the slot's last
-    fixed dimension, then the three of a picture. Of an image both sides are one of `AXIS_SIDES`,
-    large ones first, and a video has `AXIS_FRAMES` frames.
+    fixed dimension, then the three of a picture, or with `pictures` these first. Of an image both
+    sides are one of `AXIS_SIDES`, large ones first, and a video has `AXIS_FRAMES` frames.
     """
     is_image = any(re.search(AXIS_NAMES["side"], name) for name in names)
     first = "length" if re.search("len|seq|tokens", names[0]) else "batch"
@@ -125,7 +127,8 @@ def slots_of_axes(names: tuple[str, ...], slot: Slot, config: Any) -> Iterator[S
         return
     width = next((dim.factor for dim in reversed(slot.dims) if not dim.of), HIDDEN)
     stated = Sizes(config).get(DIMENSION_FIELDS["channels"][0], 0)
-    channel_numbers = (stated,) if stated else (width, _PICTURE_CHANNELS)
+    usual_numbers = (_PICTURE_CHANNELS, width) if pictures else (width, _PICTURE_CHANNELS)
+    channel_numbers = (stated,) if stated else usual_numbers
     choices = itertools.product(channel_numbers, AXIS_SIDES) if is_image else [(width, 1)]
     for channels, side in choices:
         sizes = {"channels": channels, "side": side, "frames": AXIS_FRAMES}

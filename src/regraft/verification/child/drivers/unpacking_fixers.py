@@ -27,7 +27,10 @@ def take_unpacked_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spe
     if unpacked is None or unpacked[0] not in problem.spec:
         return
     name, axes = unpacked
-    for reshaped in described_shapes.slots_of_axes(axes, problem.spec[name], problem.config):
+    pictures = re.search("im(g|age)|pict|video|frame|pixel", name) is not None
+    for reshaped in described_shapes.slots_of_axes(
+        axes, problem.spec[name], problem.config, pictures=pictures
+    ):
         yield {**problem.spec, name: reshaped}
 
 
