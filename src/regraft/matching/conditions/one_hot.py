@@ -55,11 +55,11 @@ def _steps_from_zeros(value: Value) -> tuple[Value, ...]:
 
 def _is_written_by_scatter_alone(value: Value) -> bool:
     """Return whether no use of a tensor, or of what may share its memory, has effects but for those
-    that scatter ones."""
+    that scatter ones, and no function inside this one reads it."""
     visited, pending = {value}, [value]
     while pending:
         for use in pending.pop().every_use():
-            if use.effect and not _scatters_ones(use):
+            if use.op == "py.lambda" or (use.effect and not _scatters_ones(use)):
                 return False
             if use.op in _SHARING_OPS and use.output not in visited:
                 visited.add(use.output)
