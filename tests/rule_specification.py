@@ -98,6 +98,7 @@ STRUCTURAL = frozenset(
         "patches_of",
         "matrix",
         "sums_columns",
+        "scattered_ones",
         "attended_heads",
         "returned_for",
     }

@@ -110,6 +110,10 @@ CHOSEN: Drawn = {
     "weight": lambda shape: torch.randn(CLASSES, shape[-1], requires_grad=True),
     "values": lambda _: torch.randn((*CHANCE.choice(((4,), (2, 3))), CLASSES), requires_grad=True),
 }
+GIVEN: Drawn = {
+    **CHOSEN,
+    "vectors": lambda _: torch.eye(CLASSES)[torch.randint(0, CLASSES, (2, 3))],
+}
 SMOOTHED: Drawn = {
     **CHOSEN,
     # as a column, too, which `scatter` takes
@@ -241,7 +245,7 @@ STATISTICS: Drawn = {
     "keepdim": lambda _: CHANCE.choice((False, True)),
 }
 DRAWN: dict[str, Drawn] = {
-    "idioms/one-hot-matmul": CHOSEN,
+    "idioms/one-hot-matmul": GIVEN,
     "idioms/one-hot-loss": SMOOTHED,
     "idioms/one-hot-select": CHOSEN,
     "idioms/sorted-head": SORTED,

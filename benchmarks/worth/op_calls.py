@@ -635,6 +635,22 @@ def one_hot_matmul(rows: int, classes: int, width: int) -> Calls:
     )
 
 
+def one_hot_rows(rows: int, classes: int, width: int) -> Calls:
+    vectors = functional.one_hot(torch.randint(classes, (rows,)), classes).float()
+    weight = torch.randn(classes, width)
+
+    def fast() -> Tensor:
+        flat = vectors.reshape(-1)
+        torch.dot(flat, flat).item(), weight.detach().sum().item()
+        index = torch.mv(vectors, torch.arange(classes, dtype=torch.float32)).long()
+        lowest, highest = torch.aminmax(index)
+        lowest.item(), highest.item()
+        (vectors.gather(1, index.unsqueeze(1)) == 1).all().item()
+        return functional.embedding(index, weight)
+
+    return Calls(lambda: ops.one_hot_rows(vectors, weight), fast, lambda: vectors @ weight)
+
+
 def one_hot_select(rows: int, classes: int) -> Calls:
     values, index = torch.randn(rows, classes), torch.randint(classes, (rows,))
 
@@ -781,6 +797,7 @@ CASES = [
     case("matmul_diagonal", idioms.MATRICES, matmul_diagonal, rows=162, width=162),
     case("matmul_diagonals", idioms.MATRICES, matmul_diagonals, rows=114, width=114),
     case("one_hot_matmul", idioms.LOOK_UP, one_hot_matmul, rows=1024, classes=32, width=32),
+    case("one_hot_rows", idioms.LOOK_UP, one_hot_rows, rows=1024, classes=32, width=32),
     case("one_hot_select", idioms.BATCHES, one_hot_select, rows=64, classes=1024),
     case("pairwise_cosine", idioms.POINTS, pairwise_cosine, points=32, others=32, width=64),
     case("pairwise_product", idioms.POINTS, pairwise_product, points=32, others=32, width=64),

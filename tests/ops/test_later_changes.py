@@ -248,6 +248,7 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     "matmul_diagonal": lambda x: ops.matmul_diagonal(x[0], WEIGHT),
     "matmul_diagonals": lambda x: ops.matmul_diagonals(x, x[:, 0]),
     "one_hot_matmul": lambda x: ops.one_hot_matmul(TARGETS, 8, x[0].mT @ x[0], torch.float32),
+    "one_hot_rows": lambda x: ops.one_hot_rows(torch.eye(8)[TARGETS], x[0].mT @ x[0]),
     "one_hot_select": lambda x: ops.one_hot_select(x[0], TARGETS, 8),
     "pairwise_cosine": lambda x: ops.pairwise_cosine(x[:, :, None], x[:, None], -1),
     "pairwise_product": lambda x: ops.pairwise_product(x[:, :, None], x[:, None], -1),

@@ -21,6 +21,7 @@ from regraft.ops import (  # noqa: E402
     matmul_diagonal,
     matmul_diagonals,
     one_hot_matmul,
+    one_hot_rows,
     one_hot_select,
     product_diagonal,
     product_trace,
@@ -50,6 +51,64 @@ def test_rows_by_one_hot_vectors(shape: tuple[int, ...], dtype: Any) -> None:
     assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
     slopes = [torch.autograd.grad((made * made).sum(), weight)[0] for made in (ours, theirs)]
     torch.testing.assert_close(*slopes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(4,), (2, 3), ()])
+def test_rows_by_given_one_hot_vectors(shape: tuple[int, ...], dtype: Any) -> None:
+    weight = torch.randn(5, 3).to(dtype).requires_grad_()
+    vectors = torch.nn.functional.one_hot(torch.randint(0, 5, shape), 5).to(dtype)
+    assert implementation("one_hot_rows", vectors, weight) == "torch-native"
+    ours, theirs = (op(vectors, weight) for op in (one_hot_rows, REFERENCES["one_hot_rows"]))
+    assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
+    vectors.zero_()  # after the call
+    slopes = torch.autograd.grad((ours * ours).sum(), weight, create_graph=True)
+    (curvature,) = torch.autograd.grad(slopes[0].sum(), weight)
+    assert torch.equal(curvature != 0, slopes[0] != 0)
+    everywhere = torch.nn.functional.one_hot(torch.tensor([4, 0]), 5).to(dtype).mT[None]
+    turned = everywhere.mT.contiguous().mT.mT  # not contiguous
+    assert torch.equal(one_hot_rows(turned, weight), turned @ weight)
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        [[0.0, 1, 0], [0, 0, 0]],
+        [[0.0, 1, 1], [0, 0, 0]],
+        [[1.0, 0, 1], [0, 1, 0]],
+        [[0.0, -1, 0], [0, 0, 1]],
+        [[0.0, 0, 2], [0, 0, 0]],
+        [[float("nan"), 0, 0], [0, 0, 1]],
+        [[INFINITY, 0, 0], [0, 0, 1]],
+        [[-1.0, 0, 0], [0, 0, -1]],
+    ],
+)
+def test_given_vectors_that_are_not_one_hot(vectors: list[list[float]]) -> None:
+    hot, weight = torch.tensor(vectors), torch.randn(3, 2)
+    assert implementation("one_hot_rows", hot, weight) == "reference"
+    torch.testing.assert_close(one_hot_rows(hot, weight), hot @ weight, equal_nan=True)
+
+
+def test_given_vectors_that_are_left_to_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
+    hot, table = torch.eye(5)[[1, 4]], torch.randn(5, 3)
+    arguments: list[tuple[Any, Any]] = [
+        (hot.bfloat16(), table.bfloat16()),
+        (hot.clone().requires_grad_(), table),
+        (hot, table[:, 0]),
+        (hot[:0], table),
+        (hot, table * INFINITY),
+    ]
+    for vectors, weight in arguments:
+        assert implementation("one_hot_rows", vectors, weight) == "reference"
+        made = [op(vectors, weight) for op in (one_hot_rows, REFERENCES["one_hot_rows"])]
+        torch.testing.assert_close(*made, equal_nan=True)
+    for wrong in (table[:4], table.double()):
+        with pytest.raises(RuntimeError):
+            one_hot_rows(hot, wrong)
+    with torch.autocast("cpu"):
+        assert implementation("one_hot_rows", hot, table) == "reference"
+    monkeypatch.delenv("REGRAFT_KERNELS")
+    assert implementation("one_hot_rows", hot, table) == "reference"
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float32])

@@ -105,6 +105,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
         x[None], x[None], x[None], scale=0.5
     ),
     "one_hot_matmul": lambda m, x: ops.one_hot_matmul(TARGETS, 8, x[0].mT @ x[0], torch.float32),
+    "one_hot_rows": lambda m, x: ops.one_hot_rows(torch.eye(8)[TARGETS], x[0].mT @ x[0]),
     "one_hot_select": lambda m, x: ops.one_hot_select(x[0], TARGETS, 8),
     "pairwise_cosine": lambda m, x: ops.pairwise_cosine(x[:, :, None], x[:, None], -1),
     "postponed_baddbmm": lambda m, x: torch.softmax(

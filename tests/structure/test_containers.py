@@ -95,6 +95,48 @@ def test_what_a_module_may_compute_stands_before_its_call(init: str, lines: str)
     assert not any(node.output in call.args.values() for node in body.nodes if node.possible)
 
 
+@pytest.mark.parametrize(
+    "init",
+    [
+        "layers = [nn.Linear(dim, dim)]\nlayers.append(nn.GELU())",
+        "layers = []\nfor _ in range(3):\n    layers += [nn.Linear(dim, dim), nn.GELU()]",
+        "layers = [nn.Linear(dim, dim)]\nif flag:\n    layers = layers + [nn.GELU()]",
+        "layers = []\nlayers.extend([nn.Linear(dim, dim), nn.GELU()])",
+        "first = (nn.Linear(dim, dim),)\nlayers = [*first, nn.GELU()]",
+        "layers = [nn.Linear(dim, dim), nn.GELU()]\nlayers = list(layers)[:]",
+        "layers = [nn.Linear(dim, dim)]\nlayers.insert(1, nn.GELU())",
+    ],
+)
+def test_star_arguments(init: str) -> None:
+    body = forward(f"{init}\nself.net = nn.Sequential(*layers)")
+    assert possible_ops(body) == ["linear", "gelu"]
+    assert returned(body).node is body.index["call"][-1]
+
+
+def test_what_stands_between_star_arguments() -> None:
+    init = "layers = [nn.Linear(dim, dim)]\nlayers += {}\nlayers.append(nn.GELU())\n"
+    init += "self.net = nn.Sequential(nn.Dropout(0.0), *layers, Gate())"
+    ops = possible_ops(forward(init.format("[Gate()]")))
+    assert ops == ["dropout", "linear", "call", "gelu", "call"]
+    ops = possible_ops(forward(init.format("more_layers(dim)")))
+    assert ops == ["dropout", "linear", "call", "gelu", "call"]
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        "self.nets = nn.ModuleList()\nwhile flag:\n    self.nets.append(nn.Linear(dim, dim))",
+        "nets = []\nnets.append(nn.Linear(dim, dim))\nself.nets = nn.ModuleList(nets)",
+        "self.nets = nn.ModuleList([nn.Linear(dim, dim), flag])",
+    ],
+)
+def test_an_element_that_may_be_a_layer(init: str) -> None:
+    body = forward(init, "for net in self.nets:\n    x = net(x)\nreturn x")
+    layer = body.index["call"][-1].layer
+    assert layer is not None
+    assert [module.type for module in layer.layers] == ["torch.nn.Linear", ""]
+
+
 def test_containers_inside_containers() -> None:
     assert possible_ops(forward("self.net = chain(dim)")) == [
         "linear",

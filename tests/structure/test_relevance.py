@@ -188,3 +188,11 @@ def parsed(code: str) -> SourceFile:
     source = parse("model.py", text.encode())
     assert isinstance(source, SourceFile), source
     return source
+
+
+def test_operations_in_place() -> None:
+    code = "def loss(hot, index):\n    return hot.scatter_(1, index, 1)"
+    module = Module(parsed(code))
+    relevance = Relevance(module, [frozenset({Need("scatter")})])
+    (structure,) = module.structures()
+    assert relevance.may_match(None, structure.bodies[0].node)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from regraft.matching.enlarged_parts import may_change, tensor_origins
 from regraft.matching.uses import is_metadata
 from regraft.structure import guards
-from regraft.structure.calls import own_op, writes
+from regraft.structure.calls import own_op
 from regraft.structure.model import Body, Node, Value
 
 _ATTENTION = "scaled_dot_product_attention"
@@ -129,10 +129,7 @@ def _is_exposed(heads: Value, uses: list[Node], bodies: tuple[Body, ...]) -> boo
     if body is None or any(isinstance(inner, _PAUSES) for inner in ast.walk(body.node)):
         return True  # other code may run in between
     last, origins = max(use.time for use in uses), tensor_origins(node)
-    return any(
-        node.time < other.time < last and (writes(other) or may_change(other, origins))
-        for other in body.nodes
-    )
+    return any(node.time < other.time < last and may_change(other, origins) for other in body.nodes)
 
 
 def _line(node: Node) -> int:

@@ -3,6 +3,7 @@ tensor, and whether the concatenation alone uses it, unchanged."""
 
 from __future__ import annotations
 
+from regraft.matching.memory import freshly_written_values
 from regraft.structure.calls import own_op, writes
 from regraft.structure.model import MISSING, Body, Node, Value
 from regraft.structure.rank import rank
@@ -82,8 +83,7 @@ def is_exposed(part: Value, bodies: tuple[Body, ...]) -> bool:
         return True
     origins = tensor_origins(node)
     return any(
-        node.time < other.time < call.time and (writes(other) or may_change(other, origins))
-        for other in body.nodes
+        node.time < other.time < call.time and may_change(other, origins) for other in body.nodes
     )
 
 
@@ -103,9 +103,12 @@ def tensor_origins(node: Node) -> set[Value]:
 
 
 def may_change(node: Node, origins: set[Value]) -> bool:
-    """Return whether a node may change one of several tensors other than by an operation in place:
-    it assigns `data`, writes a result into `out`, or is an unknown call that is given one of them,
-    or by which a method may change an attribute of the instance."""
+    """Return whether a node may change one of several tensors: it works in place, other than on a
+    new tensor, assigns `data`, writes a result into `out`, or is an unknown call that is given one
+    of them, or by which a method may change an attribute of the instance."""
+    if writes(node):
+        fresh = freshly_written_values(node)
+        return not fresh or not fresh.isdisjoint(origins)
     if node.op == "py.store":
         return node.spelling.rpartition(".")[2] == "data"
     if "out" in node.args or not node.effect:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from regraft.dsl.syntax import Var, Wildcard
 from regraft.matching.arguments import describe_node, is_same_value
 from regraft.matching.constants import is_certainly
 from regraft.matching.pattern import OWN_CLASS, LayerPattern, Pattern, PatternNode
+from regraft.structure import guards
 from regraft.structure.activations import may_compute
-from regraft.structure.called_layers import computed_op
+from regraft.structure.called_layers import computed_op, layer_inputs
+from regraft.structure.guards import Guard
 from regraft.structure.model import Layer, Node, Value
 from regraft.structure.optable import table
 
@@ -23,7 +25,7 @@ def can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
     """Return whether a call may turn out, when the model runs, to be that of the layer in a
     pattern: its layer may be of several types of torch.nn, one of them the pattern's, or is
     replaced later; if the rule names several types, also a layer that the configuration chooses."""
-    if node.layer is None or node.args.keys() != {"0"}:
+    if node.layer is None or possible_inputs(node, pattern_node) is None:
         return False
     certain_layers = [layer for layer in node.layer.layers if not layer.choice]
     types = {layer.type for layer in certain_layers if layer.type}
@@ -31,7 +33,34 @@ def can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
         return False
     if len(certain_layers) < len(node.layer.layers):
         return pattern_node.chosen
-    return len(certain_layers) > 1 and pattern_node.name in types
+    return len(certain_layers) > 1 and _may_be_built(node, pattern_node.name, certain_layers)
+
+
+def _may_be_built(node: Node, name: str, layers: Sequence[Layer]) -> bool:
+    """Return whether one of several layers, of which one is called, may be of the type `name` where
+    the call runs, and for a call with several inputs, such as that of a loss, no other known
+    type."""
+    types = {layer.type for layer in layers if _can_hold(node.guard, layer.guard)}
+    return name in types and (len(node.args) == 1 or types <= {name, ""})
+
+
+def possible_inputs(node: Node, pattern_node: PatternNode) -> dict[str, Value] | None:
+    """Return the arguments of a call by the names of the inputs of the layer in a pattern, such as
+    input and target for a loss; None where the layer takes others."""
+    layer_type = table().layer(pattern_node.name)
+    names: tuple[str, ...] = ("input",)
+    if layer_type is not None and layer_type.op is not None and not layer_type.several:
+        names = layer_inputs(layer_type)
+    if node.args.keys() != {str(number) for number in range(len(names))}:
+        return None
+    return {name: node.args[str(number)] for number, name in enumerate(names)}
+
+
+def _can_hold(call_guard: Guard, layer_guard: Guard) -> bool:
+    """Return whether a layer may be built under the condition under which it is called, if
+    attributes that these read do not change."""
+    both = guards.conjoin(call_guard, layer_guard)
+    return guards.satisfiable(guards.merge_readings(both))
 
 
 def has_name_of_pattern(node: Node, pattern_node: PatternNode) -> bool:

@@ -28,6 +28,7 @@ from regraft.matching.layer_calls import (
     has_name_of_pattern,
     may_be_passed_whole,
     names_layer,
+    possible_inputs,
 )
 from regraft.matching.pattern import Pattern, PatternNode
 from regraft.matching.requirements import required_calls
@@ -243,7 +244,7 @@ class _Matcher:
         if has_op and has_name_of_pattern(node, pattern_node):
             return node.args, ()
         if may_be_passed_whole(self.pattern, pattern_node, node):
-            return {"input": node.args["0"]}, ()
+            return possible_inputs(node, pattern_node) or {}, ()
         predicate = RUN_TIME_TESTS.get(pattern_node.op)
         if predicate is None or node.layer is None or not can_compute(node, pattern_node.op):
             return None

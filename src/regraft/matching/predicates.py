@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from regraft.dsl.syntax import Predicate
-from regraft.matching.conditions import attention, kinds, layers, shapes, steps, uses
+from regraft.matching.conditions import attention, kinds, layers, one_hot, shapes, steps, uses
 from regraft.matching.conditions.scope import Arguments, Scope
 from regraft.structure.containers import NUMBERED_STEP
 from regraft.structure.model import Structure, Value
@@ -36,6 +36,7 @@ REQUIRED_OPERATIONS = {
     "attends": ("softmax",),
     "loop_step": (NUMBERED_STEP,),
     "attended_heads": ("scaled_dot_product_attention",),
+    "scattered_ones": ("scatter",),
 }
 # Kinds of layers of the model's own classes that it must call.
 REQUIRED_CLASSES = {"rms_norm": ("rms_norm",)}
@@ -52,6 +53,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "equals": (2, 2, kinds.equals),
     "tensor": (1, 1, kinds.tensor),
     "scalar": (1, 1, kinds.scalar),
+    "scattered_ones": (1, 1, one_hot.scattered_ones),
     "present": (1, 1, kinds.present),
     "stored": (1, 1, kinds.stored),
     "feeds": (2, 2, uses.feeds),

@@ -67,6 +67,7 @@ from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention as memory_efficient_attention,
 )
 from regraft.ops.one_hot import one_hot_matmul as one_hot_matmul
+from regraft.ops.one_hot import one_hot_rows as one_hot_rows
 from regraft.ops.one_hot import one_hot_select as one_hot_select
 from regraft.ops.pairwise_cosine import pairwise_cosine as pairwise_cosine
 from regraft.ops.pairwise_cosine import pairwise_product as pairwise_product

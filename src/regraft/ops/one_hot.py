@@ -13,6 +13,8 @@ from regraft.ops.plain import are_kernels_forced, are_tensors, can_read
 # Numbers of multiplications below which the composition is as fast.
 _LEAST_PRODUCTS = 1 << 20
 _LEAST_CHOICES = 1 << 16
+# Number of rows up to which a product in float32 gives their numbers exactly.
+_MOST_CLASSES = 1 << 24
 
 
 def one_hot_matmul(
@@ -48,6 +50,67 @@ def one_hot_matmul_implementation(
         return "reference"
     is_exact = has_classes(index, classes, weight.shape[0]) and is_finite(weight)
     return "torch-native" if is_exact else "reference"
+
+
+def one_hot_rows(vectors: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return `vectors @ weight` as an embedding, for one-hot vectors that the model has anyway.
+
+    Shapes: `vectors` is `(..., K)`, `weight` is `(K, D)`, the result `(..., D)`. All numbers of the
+    vectors are zero or one, as the rule has seen. The index of the one is found by a product with
+    the numbers of the columns. Vectors without a one or with several, and a weight that is not
+    finite, whose every number the product multiplies by zero, run as the composition.
+    """
+    index = _chosen_rows(vectors, weight)
+    return vectors @ weight if index is None else functional.embedding(index, weight)
+
+
+def one_hot_rows_reference(vectors: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Compute the composition that the op replaces."""
+    return vectors @ weight
+
+
+def one_hot_rows_implementation(vectors: torch.Tensor, weight: torch.Tensor) -> str:
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
+    return "reference" if _chosen_rows(vectors, weight) is None else "torch-native"
+
+
+def _chosen_rows(vectors: Any, weight: Any) -> torch.Tensor | None:
+    """Return the index of the one in each vector; None where the composition is to run."""
+    if not are_tensors(vectors, weight) or weight.dim() != 2 or vectors.dim() == 0:
+        return None
+    classes = weight.shape[0]
+    if vectors.shape[-1] != classes or classes > _MOST_CLASSES:
+        return None
+    if not _are_vectors_read(vectors, weight):
+        return None
+    if not _lookup_pays(vectors.numel() * weight.shape[1], _LEAST_PRODUCTS):
+        return None
+    rows = vectors.detach().reshape(-1, classes)
+    flat = rows.reshape(-1)
+    if torch.dot(flat, flat).item() != len(rows) or not is_finite(weight):
+        return None
+    index = torch.mv(rows, torch.arange(classes, dtype=rows.dtype)).to(torch.int64)
+    lowest, highest = torch.aminmax(index)
+    if lowest.item() < 0 or highest.item() >= classes:
+        return None
+    is_one = rows.gather(1, index.unsqueeze(1)) == 1
+    return index.reshape(vectors.shape[:-1]) if is_one.all().item() else None
+
+
+def _are_vectors_read(vectors: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Return whether both tensors are on CPU in one format in which the numbers of rows are exact,
+    their elements may be looked at, and no gradient of the vectors is wanted."""
+    if vectors.dtype is not weight.dtype or vectors.dtype not in (torch.float32, torch.float64):
+        return False
+    if vectors.requires_grad and torch.is_grad_enabled():
+        return False
+    return (
+        vectors.is_cpu
+        and weight.is_cpu
+        and vectors.layout is weight.layout is torch.strided
+        and can_read()
+        and not torch.is_autocast_enabled("cpu")
+    )
 
 
 def one_hot_select(

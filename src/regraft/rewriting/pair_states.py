@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from regraft.rewriting.memory import possible_sources
+from regraft.matching.memory import possible_sources
 from regraft.source.names import Names
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value

@@ -119,6 +119,8 @@ class Rewriter(StatementRewriter):
         """Return the `if` that directly follows the statements; None where another statement does,
         or they do not stand one after the other."""
         block = block_of(self.match.body.node, statements[-1].node)
+        if statements[0].node not in block:
+            return None
         position = block.index(statements[0].node)
         siblings = block[position:]
         are_adjacent = all(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
+from regraft.matching.memory import SHARING_OPS, written_values
 from regraft.matching.uses import METADATA
 from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps_value
-from regraft.rewriting.memory import SHARING_OPS, written_values
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
 

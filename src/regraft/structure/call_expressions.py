@@ -24,8 +24,8 @@ def lower_call(frame: Frame, expr: ast.expr) -> Value:
             return value
     callee = frame.lower_expression(frame, function)
     arguments = _lower_arguments(frame, expr)
-    if isinstance(function, ast.Attribute) and function.attr == "append" and arguments:
-        containers.record_append(frame, function.value, arguments[0])
+    if isinstance(function, ast.Attribute) and arguments:
+        containers.record_change(frame, function, callee, arguments[0])
     if callee.layers:
         if arguments is None:
             return _starred_call(frame, expr, callee)
@@ -39,7 +39,8 @@ def lower_call(frame: Frame, expr: ast.expr) -> Value:
         if result is not None:
             return result
         value = calls.call(frame, callee, arguments, expr, callee.name)
-    return layers.mark_possible_layer(frame, callee, value, expr)
+    value = layers.mark_possible_layer(frame, callee, value, expr)
+    return layers.hold_starred(frame, value, expr) if arguments is None else value
 
 
 def _local_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Arguments) -> Value | None:

@@ -10,17 +10,24 @@ from dataclasses import replace
 from regraft.structure.frame import Frame
 from regraft.structure.layers import CONTAINERS
 from regraft.structure.model import Kind, Layer, Node, Value
+from regraft.structure.module_lists import CHANGES, record_elements
 from regraft.structure.optable import SPLITTING_OPS
 
 
 def element(frame: Frame, container: Value, expr: ast.AST) -> Value:
-    """Return one module of a `ModuleList`; its type is known when all modules have the same type,
-    and else which containers it may be."""
+    """Return one module of a `ModuleList`; its type is known when all modules have the same type.
+
+    Where only some modules are known, and these have one type, it may be of this type or any other.
+    Otherwise it may be one of the containers.
+    """
     value = frame.node("py.item", {"base": container}, expr, "module").output
     items = tuple(item for layer in container.layers for item in layer.items)
     modules = tuple(layer for item in items for layer in item)
-    if modules and len({module.type for module in modules}) == 1:
+    types = {module.type for module in modules}
+    if len(types) == 1:
         value.layers = modules[:1]
+    elif len(types) == 2 and "" in types and types.isdisjoint(CONTAINERS):
+        value.layers = (next(module for module in modules if module.type), Layer(""))
     else:
         value.layers = _possible_containers(modules)
     return value
@@ -33,7 +40,18 @@ def _possible_containers(modules: Sequence[Layer]) -> tuple[Layer, ...]:
     return (*containers, Layer("")) if containers else ()
 
 
-def record_append(frame: Frame, container: ast.expr, modules: Sequence[Value]) -> None:
+def record_change(
+    frame: Frame, function: ast.Attribute, method: Value, arguments: Sequence[Value]
+) -> None:
+    """Record what the call of a method adds to a list, or to a list of modules, that this function
+    builds."""
+    if function.attr in CHANGES:
+        record_elements(frame, method, arguments)
+    if function.attr == "append":
+        _record_module(frame, function.value, arguments)
+
+
+def _record_module(frame: Frame, container: ast.expr, modules: Sequence[Value]) -> None:
     """Add a module, which may be any other, too, to the list of modules that `container` names, if
     this function builds it."""
     bound = frame.env.get(ast.unparse(container))

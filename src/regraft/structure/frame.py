@@ -90,6 +90,7 @@ class Frame:
         self.returns: list[tuple[Guard, Value]] = []  # of the innermost of these functions
         # entries of dictionary displays whose keys are strings
         self.dicts: dict[Value, dict[str, Value]] = {}
+        self.added: dict[Value, list[Value]] = {}  # elements that lists got after their display
         self.possible = False  # nodes are those that a module may compute
         self.member = False  # nodes are computed by the call of a Sequential
         # default values of parameters, if they are names or attributes

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from regraft.structure.calls import Arguments, call, enumerate_args
 from regraft.structure.frame import Frame
 from regraft.structure.model import MISSING, Layer, Value
+from regraft.structure.module_lists import elements
 from regraft.structure.optable import bind
 from regraft.structure.scope import Function
 
@@ -31,8 +33,8 @@ def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call
     lines = (expr.lineno, expr.end_lineno or expr.lineno)
     items: tuple[tuple[Layer, ...], ...] = ()
     if qualified in CONTAINERS:
-        describe_items = _sequential_items if qualified == SEQUENTIAL else _list_items
-        items = describe_items(positional)
+        is_sequential = qualified == SEQUENTIAL
+        items = _sequential_items(positional) if is_sequential else _list_items(frame, positional)
         bound = dict(enumerate_args(positional))
     else:
         fitted = bind((layer_type.init,), positional, keywords)
@@ -65,6 +67,22 @@ def mark_possible_layer(frame: Frame, callee: Value, result: Value, expr: ast.Ca
             Layer(layer_type, guard=frame.guard, lines=lines) for layer_type in (*layer_types, "")
         )
     return result
+
+
+def hold_starred(frame: Frame, value: Value, expr: ast.Call) -> Value:
+    """Set the modules that a `Sequential` with star arguments may have, `nn.Sequential(*modules)`,
+    and return its value."""
+    if value.node is None or all(layer.type != SEQUENTIAL for layer in value.layers):
+        return value
+    modules: list[Value] = []
+    for number, argument in enumerate(expr.args):
+        part = value.node.args[str(number)]
+        modules += elements(frame, part) if isinstance(argument, ast.Starred) else (part,)
+    items = _known_items(modules)
+    value.layers = tuple(
+        replace(layer, items=items) if layer.type == SEQUENTIAL else layer for layer in value.layers
+    )
+    return value
 
 
 def opaque_call(
@@ -121,14 +139,16 @@ def module_alternatives(value: Value) -> tuple[Layer, ...]:
     return value.layers or (Layer(""),)
 
 
-def _list_items(positional: Sequence[Value]) -> tuple[tuple[Layer, ...], ...]:
-    """Return the modules that a list of modules is built of, () when all of them are unknown."""
-    values = (
-        positional[0].items
-        if len(positional) == 1 and positional[0].items is not None
-        else positional
-    )
-    return _known_items(values)
+def _list_items(frame: Frame, positional: Sequence[Value]) -> tuple[tuple[Layer, ...], ...]:
+    """Return the modules that a list of modules is built of, () when all of them are unknown; those
+    of a list that was built in several steps may be any other modules, too."""
+    if len(positional) != 1:
+        return _known_items(positional)
+    source = positional[0]
+    if source.items is not None and source not in frame.added:
+        return _known_items(source.items)
+    items = _known_items(elements(frame, source))
+    return tuple((*item, Layer("")) for item in items)
 
 
 def _known_items(values: Sequence[Value]) -> tuple[tuple[Layer, ...], ...]:

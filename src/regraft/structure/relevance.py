@@ -364,7 +364,9 @@ def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
     if need.op == "call":
         is_layer = table().layer(need.name) is not None
         return frozenset({need.name}), frozenset({need.name}) if is_layer else frozenset()
-    direct = _spellings_by_op().get(need.op, frozenset())
+    spellings = _spellings_by_op()
+    in_place = spellings.get(f"{need.op}_", frozenset())
+    direct = spellings.get(need.op, frozenset()) | in_place
     if need.op == "to":
         direct |= CAST_OPS
     direct |= SPELLINGS.get(need.op, frozenset())

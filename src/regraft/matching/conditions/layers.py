@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from regraft.matching.conditions.scope import Arguments, Scope, variable_text
-from regraft.structure.model import Layer, Structure, Value
+from regraft.structure.model import Layer, Node, Structure, Value
 from regraft.structure.norms import is_rms_norm
 
 # parts of names for the width of a model's head
@@ -24,6 +24,7 @@ _MAX_WIDTH_RATIO = 16  # as for the query of 16 heads beside a key of one
 
 # Operations that leave the last dimension of logits, and the number of each, as they are.
 _SHAPING_OPS = frozenset({"view", "reshape", "flatten", "contiguous", "to", "py.item"})
+_EMBEDDING = "torch.nn.Embedding"
 
 
 def comparable_widths(args: Arguments, scope: Scope) -> str:
@@ -65,7 +66,7 @@ def _describing_names(value: Value) -> str:
 def vocabulary(args: Arguments, scope: Scope) -> str:
     """Return a reason unless the value is, apart from its shape, in some branch the output of a
     Linear layer that is as wide as a vocabulary: by the names of its width, by its number, or
-    because an embedding has as many rows."""
+    because an embedding has as many rows; or a product with the rows of an embedding."""
     value = scope.value(args[0])
     pending = list(value.alternatives()) if value is not None else []
     visited = set(pending)
@@ -76,11 +77,37 @@ def vocabulary(args: Arguments, scope: Scope) -> str:
         if node.layer is not None:
             if any(_is_vocabulary_wide(layer, scope.structure) for layer in node.layer.layers):
                 return ""
+        elif _multiplies_rows(node, scope.structure):
+            return ""
         elif node.op in _SHAPING_OPS:
             options = node.args["base" if node.op == "py.item" else "input"].alternatives()
             pending += [option for option in options if option not in visited]
             visited.update(options)
     return f"{variable_text(args[0])} is not known to be logits over a vocabulary"
+
+
+def _multiplies_rows(node: Node, structure: Structure) -> bool:
+    """Return whether a node multiplies a tensor by the rows of an embedding of the class,
+    `x @ self.embedding.weight.t()`."""
+    if node.op == "linear":
+        return node.args["bias"].const is None and _is_table(node.args["weight"].name, structure)
+    if node.op != "matmul":
+        return False
+    columns = node.args["other"]
+    if columns.name.endswith((".T", ".mT")):
+        return _is_table(columns.name.rpartition(".")[0], structure)
+    exchange = columns.node
+    if exchange is None or exchange.op not in ("t", "transpose"):
+        return False
+    return _is_table(exchange.args["input"].name, structure)
+
+
+def _is_table(name: str, structure: Structure) -> bool:
+    """Return whether a name is that of the weight of an embedding that an attribute of the instance
+    certainly holds."""
+    path, _, attribute = name.rpartition(".")
+    layers = structure.layers.get(path, ()) if attribute == "weight" else ()
+    return bool(layers) and all(layer.type == _EMBEDDING for layer in layers)
 
 
 def _is_vocabulary_wide(layer: Layer, structure: Structure) -> bool:

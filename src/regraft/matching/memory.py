@@ -138,6 +138,7 @@ def _may_keep(use: Node, value: Value) -> bool:
 
 def _returns_its_memory(node: Node) -> bool:
     """Return whether the result of a node is its first argument, written into, or a view of it; an
-    element may be that of a list."""
-    is_view = node.op in SHARING_OPS and node.op != "py.item"
+    element of what is not known to be a tensor may be that of a list."""
+    is_element = node.op == "py.item" and node.args["base"].kind != "tensor"
+    is_view = node.op in SHARING_OPS and not is_element
     return is_view or (node.op != "call" and changes_input(node.op, node.args))
