@@ -228,6 +228,19 @@ def test_masks_of_all_patterns_keep_their_shape_and_format() -> None:
     assert not full.kwargs["mask"][1].any()
 
 
+def test_a_batch_changes_by_itself_where_it_equals_the_channels() -> None:
+    call = Call((torch.randn(3, 3, 8, 8), torch.zeros(3)), {})
+    calls = list(resized_calls(call, Constants(), features=False))
+    shapes = {
+        changed_call.label: [tuple(tensor.shape) for tensor in changed_call.args]
+        for changed_call in calls
+    }
+    assert shapes["3 -> 8 in the batch only"] == [(8, 3, 8, 8), (8,)]
+    assert shapes["3 -> 8 in every dimension of that size"] == [(8, 8, 8, 8), (8,)]
+    other = list(resized_calls(Call((torch.randn(2, 3, 8, 8),), {}), Constants(), features=False))
+    assert not any(changed_call.label.endswith("batch only") for changed_call in other)
+
+
 def test_sizes_change_in_every_tensor_and_number() -> None:
     call = Call((torch.randn(3, 8, 32), torch.zeros(3, 8, dtype=torch.long), 8), {})
     calls = list(resized_calls(call, Constants(sizes=(64,)), features=False))

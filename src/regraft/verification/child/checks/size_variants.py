@@ -1,4 +1,4 @@
-"""Make variants of a recorded call with other sizes: batches of 17, prime lengths, long inputs, and
+"""Make variants of a recorded call with other sizes: batches of 17 and 8, prime lengths, long inputs, and
 sizes around the constants of the code."""
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from regraft.verification.child.call_arguments import Call, map_call, tensors
 from regraft.verification.child.checks.code_constants import Constants
 
 BATCH, LENGTHS, LONG, WIDE = 17, (11, 13), 307, 1013
+EVEN_BATCH = 8  # a batch that divides into groups
 SIZES = "sizes"  # the kind of these calls
 _ELEMENTS = 1 << 22  # the most elements of the inputs of one call together
 _SIZES = 3  # the most different sizes of a call that are changed
@@ -36,7 +37,7 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
     widths = _feature_widths(tensors)
     image_sides = {tensor.shape[-1] for tensor in tensors if _is_image(tensor)}
     for number, size in enumerate(sizes):
-        lengths = (BATCH,) if number == 0 else _new_lengths(size, widths, image_sides)
+        lengths = (BATCH, EVEN_BATCH) if number == 0 else _new_lengths(size, widths, image_sides)
         targets = (
             *lengths,
             *sizes_around_constants,
@@ -47,6 +48,8 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
                 yield _resize(
                     call, size, target, f"{size} -> {target} in every dimension of that size"
                 )
+                if number == 0 and _has_other_axis_of_batch(tensors, size):
+                    yield with_batch(call, size, target)
 
 
 def odd_width_calls(call: Call) -> Iterator[Call]:
@@ -58,6 +61,25 @@ def odd_width_calls(call: Call) -> Iterator[Call]:
         for target in (size - 1, LENGTHS[-1]):
             if target > 1 and _count_elements(tensors, size, target) <= _ELEMENTS:
                 yield _resize(call, size, target, f"{size} -> {target} in every width of that size")
+
+
+def _has_other_axis_of_batch(tensors: list[Any], size: int) -> bool:
+    """Return whether a size, that of a batch, is also that of another dimension by chance, such as
+    the three channels of pictures."""
+    return any(size in tensor.shape[1:] for tensor in tensors)
+
+
+def with_batch(call: Call, size: int, target: int) -> Call:
+    """Return a call in which the first dimension of the tensors with that size there is `target`,
+    with rows that are repeated in turn."""
+
+    def resize_leaf(leaf: Any) -> Any:
+        """Return a tensor with another batch, any other argument as it is."""
+        if not isinstance(leaf, torch.Tensor) or leaf.dim() == 0 or leaf.shape[0] != size:
+            return leaf
+        return leaf.index_select(0, torch.arange(target) % size).contiguous()
+
+    return map_call(call, resize_leaf, f"{size} -> {target} in the batch only", SIZES)
 
 
 def _new_lengths(size: int, widths: set[int], image_sides: set[int]) -> tuple[int, ...]:
