@@ -159,10 +159,11 @@ class Elements:
             assert isinstance(template, Sequence)
             name = self.graph.add("SequenceInsert", base.name, name_of(self.graph, args[0]))
             return Const(None), Sequence(name, template.element)
-        if isinstance(base, Sequence) and function_name == "pop" and not args:
-            self.graph.may_fail = True
-            last = self.element_at(base, Const(-1))
-            return last, Sequence(self.graph.add("SequenceErase", base.name), base.element)
+        if isinstance(base, Sequence) and function_name == "pop" and len(args) < 2:
+            place = args[0] if args else Const(-1)
+            element = self.element_at(base, place)
+            shorter = self.graph.add("SequenceErase", base.name, name_of(self.graph, place))
+            return element, Sequence(shorter, base.element)
         raise Inexpressible(f"{function_name}() of {describe_value(base)}")
 
 

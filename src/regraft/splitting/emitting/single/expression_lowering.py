@@ -178,11 +178,17 @@ class Expressions(Calls):
         return number_arithmetic.arithmetic(self.graph, op, left, right)
 
     def compare(self, op: str, left: Value, right: Value) -> Value:
-        """Return `left op right` for a comparison of two numbers, or with "==" or "!=" of a string
-        of run time with a constant; raise Inexpressible for other values."""
+        """Return `left op right` for a comparison of two numbers, with "==" or "!=" of a string of
+        run time with a constant, or for `in` of a list; raise Inexpressible for other values."""
         if op in ("==", "!=") and isinstance(left, Text) and isinstance(right, Const):
             is_equal = self.compare_text(left, right.value)
             return is_equal if op == "==" else self.negate(is_equal)
+        if op in ("In", "NotIn"):
+            count = self.count_in_list(left, right)
+            if count is not None:
+                return number_arithmetic.compare_numbers(
+                    self.graph, ">" if op == "In" else "==", count, Const(0)
+                )
         return number_arithmetic.compare_numbers(self.graph, op, left, right)
 
     def compare_text(self, text: Text, constant: Any) -> Value:
@@ -237,12 +243,16 @@ class Expressions(Calls):
         return self.element_at(self.evaluate(node.value), self.evaluate(node.slice))
 
     def slice_items(self, node: ast.Subscript, base: Value, limits: ast.Slice) -> Value:
-        """Return the slice `limits` of `base`, a list or tuple of known elements, with constant
-        bounds; raise Inexpressible, with the text of `node`, for other values and bounds."""
+        """Return the slice `limits` of `base`: a list of run time, or a list or tuple of known
+        elements, with constant bounds; raise Inexpressible, with the text of `node`, for other
+        values and bounds."""
         bounds = [
             self.evaluate(limit) if limit else Const(None)
             for limit in (limits.lower, limits.upper, limits.step)
         ]
+        sliced = self.slice_list(base, bounds)
+        if sliced is not None:
+            return sliced
         if (
             not isinstance(base, Items)
             or base.kind not in ("list", "tuple")

@@ -94,11 +94,18 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Zip:
+    """The value of a call of `zip` or `enumerate`: the elements of all `values` side by side."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
 class Undefined:
     """The value of a name on a path that never assigns it."""
 
 
-Value = Const | Number | Tensor | Items | Sequence | NestedList | Text | Range | Undefined
+Value = Const | Number | Tensor | Items | Sequence | NestedList | Text | Range | Zip | Undefined
 UNDEFINED = Undefined()
 Names = dict[str, Value]
 MUTABLE = (Items, Sequence, NestedList)
@@ -134,9 +141,13 @@ def describe_value(value: Value) -> str:
         return f"a number ({value.kind})"
     if isinstance(value, Items):
         return f"a {value.kind} of {len(value.values)}"
-    return {Sequence: "a list", NestedList: "a list", Text: "a string", Range: "a range"}.get(
-        type(value), "nothing"
-    )
+    return {
+        Sequence: "a list",
+        NestedList: "a list",
+        Text: "a string",
+        Range: "a range",
+        Zip: "a zip",
+    }.get(type(value), "nothing")
 
 
 def count_occurrences(value: Value, sought: Value) -> int:
@@ -146,7 +157,7 @@ def count_occurrences(value: Value, sought: Value) -> int:
         return 1
     return (
         sum(count_occurrences(element, sought) for element in value.values)
-        if isinstance(value, Items)
+        if isinstance(value, (Items, Zip))
         else 0
     )
 
@@ -156,6 +167,8 @@ def substitute(value: Value, old: Value, new: Value) -> Value:
     depth."""
     if value is old:
         return new
+    if isinstance(value, Zip):
+        return Zip(tuple(substitute(element, old, new) for element in value.values))
     if isinstance(value, Items) and count_occurrences(value, old):
         return Items(
             value.kind, tuple(substitute(element, old, new) for element in value.values), value.keys

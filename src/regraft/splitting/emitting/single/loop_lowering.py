@@ -26,6 +26,7 @@ from regraft.splitting.emitting.single.graph_values import (
     Const,
     Items,
     Names,
+    NestedList,
     Number,
     Sequence,
     Value,
@@ -303,6 +304,6 @@ def check_iterated(names: Names, templates: Names) -> None:
     """
     for key, template in templates.items():
         value = names.get(key, UNDEFINED)
-        is_changed = isinstance(value, (Items, Sequence)) and template is not value
+        is_changed = isinstance(value, (Items, NestedList, Sequence)) and template is not value
         if is_changed and count_occurrences(names.get(ITERATED, UNDEFINED), value):
             raise Inexpressible(f"a list that changes while a loop runs over it ({key})")

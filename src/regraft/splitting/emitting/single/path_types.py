@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from regraft.splitting.emitting.single.graph import Graph, dtype_of, element_type
 from regraft.splitting.emitting.single.graph_values import (
+    KINDS,
     UNDEFINED,
     Const,
     Items,
@@ -56,7 +57,7 @@ def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
         return unify_tensors(tensors)
     if items := all_of_type(present, Items):
         return unify_items(items, outer)
-    if all(is_list(value) for value in present):
+    if any(map(is_list, present)) and all(map(can_be_sequence, present)):
         return sequence_type(present)
     return unify_nested_lists(present)
 
@@ -109,6 +110,11 @@ def is_list(value: Value) -> bool:
     return isinstance(value, Sequence) or (isinstance(value, Items) and value.kind == "list")
 
 
+def can_be_sequence(value: Value) -> bool:
+    """Return whether a value is a list that an ONNX sequence can hold, also one of `tolist()`."""
+    return is_list(value) or (isinstance(value, NestedList) and value.depth == 1)
+
+
 def unify_tensors(values: list[Tensor]) -> Tensor:
     """Return the type of tensors of one dtype; its rank is None where the ranks differ. Raises
     Inexpressible for several dtypes."""
@@ -157,15 +163,7 @@ def sequence_type(values: list[Value]) -> Value:
 
     Raises Inexpressible unless all elements are numbers of one kind, or tensors of one dtype.
     """
-    elements: list[Value] = []
-    for value in values:
-        elements.extend(
-            value.values
-            if isinstance(value, Items)
-            else [value.element]
-            if isinstance(value, Sequence)
-            else []
-        )
+    elements = [element for value in values for element in element_types(value)]
     kinds = {number_kind(element) for element in elements}
     if elements and None not in kinds and len(kinds) == 1:
         return Sequence("", Number("", kinds.pop() or ""))
@@ -173,6 +171,15 @@ def sequence_type(values: list[Value]) -> Value:
     if elements and len(tensors) == len(elements):
         return Sequence("", unify_tensors(tensors))
     raise disagreement(elements or values)
+
+
+def element_types(value: Value) -> list[Value]:
+    """Return the elements of a list, or what has the type of all of them."""
+    if isinstance(value, Items):
+        return list(value.values)
+    if isinstance(value, Sequence):
+        return [value.element]
+    return [Number("", value.kind)] if can_be_sequence(value) else []  # type: ignore[union-attr]
 
 
 def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
@@ -224,10 +231,20 @@ def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
     new node where the elements are known one by one."""
     if isinstance(value, Sequence):
         return value.name
+    if isinstance(value, NestedList):
+        return split_into_sequence(graph, value)
     assert isinstance(value, Items)
     if not value.values:
         return graph.add("SequenceEmpty", dtype=element_type(dtype_of(template.element)))
     return graph.add("SequenceConstruct", *(name_of(graph, element) for element in value.values))
+
+
+def split_into_sequence(graph: Graph, value: NestedList) -> str:
+    """Return the name of the ONNX sequence of the numbers of a list that `tolist()` gave."""
+    name, dtype = value.name, KINDS[value.kind]
+    if value.dtype != dtype:
+        name = graph.add("Cast", name, to=element_type(dtype))
+    return graph.add("SplitToSequence", name, axis=0, keepdims=0)
 
 
 def name_of(graph: Graph, value: Value) -> str:
