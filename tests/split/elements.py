@@ -92,4 +92,13 @@ class Queue(Small):
         return out, also, len(queue)
 
 
-PROGRAMS = (Mapped, MappedAtOnce, EqualRows, ReadLists, CutLists, Queue)
+class ListsOfNumbers(Small):
+    """A list that is written out, of a number of the host and a constant, as an index."""
+
+    def forward(self, x):
+        y, place = x.clone(), int(x[:, 0].argmax())
+        y[[0, place]] = y[[place, 0]]
+        return y, x[[place, 1]]
+
+
+PROGRAMS = (ListsOfNumbers, Mapped, MappedAtOnce, EqualRows, ReadLists, CutLists, Queue)
