@@ -52,6 +52,11 @@ class Calls(Lists):
         """Return the value of an expression; `Expressions` implements it."""
         raise NotImplementedError
 
+    def evaluate_optional(self, node: ast.expr) -> Value:
+        """Return the value of an expression, which may be None at run time; `Expressions`
+        implements it."""
+        raise NotImplementedError
+
     def evaluate_call(self, node: ast.Call) -> Value:
         """Return the value of a call of `numpy.concatenate` or `numpy.stack`, a method, a class
         with named fields or a builtin; raise Inexpressible for other calls."""
@@ -73,7 +78,8 @@ class Calls(Lists):
             case ast.Call(ast.Attribute(ast.Name("numpy" | "math"))):
                 pass
             case ast.Call(ast.Attribute(base, method), args, []):
-                value = self.call_method(method, self.evaluate(base), self.evaluate_all(args))
+                operands = [self.evaluate_optional(arg) for arg in args]
+                value = self.call_method(method, self.evaluate(base), operands)
             case ast.Call(ast.Name("zip"), args, [ast.keyword("strict", ast.Constant(False))]) if (
                 self.is_builtin("zip")
             ):
@@ -144,7 +150,7 @@ class Calls(Lists):
         if function_name in ("any", "all"):
             return self.any_or_all(function_name, value)
         if function_name == "list":
-            return self.copy_list(value)
+            return self.snapshot_rows(value) if isinstance(value, Zip) else self.copy_list(value)
         if function_name == "reversed" and isinstance(value, Items) and value.kind == "list":
             return Items("list", value.values[::-1])
         if function_name == "reversed":

@@ -94,6 +94,14 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Maybe:
+    """A number, a tensor or a tuple of these, or None: which it is, `present` says at run time."""
+
+    present: Number
+    value: Value
+
+
+@dataclass(frozen=True)
 class Zip:
     """The value of a call of `zip` or `enumerate`: the elements of all `values` side by side."""
 
@@ -101,11 +109,33 @@ class Zip:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """A list of tuples that is made of `zip` or `enumerate`, as lists of equal length side by side;
+    it does not change. count: its length."""
+
+    values: tuple[Value, ...]
+    count: Number
+
+
+@dataclass(frozen=True)
 class Undefined:
     """The value of a name on a path that never assigns it."""
 
 
-Value = Const | Number | Tensor | Items | Sequence | NestedList | Text | Range | Zip | Undefined
+Value = (
+    Const
+    | Number
+    | Tensor
+    | Items
+    | Sequence
+    | NestedList
+    | Text
+    | Range
+    | Maybe
+    | Zip
+    | Rows
+    | Undefined
+)
 UNDEFINED = Undefined()
 Names = dict[str, Value]
 MUTABLE = (Items, Sequence, NestedList)
@@ -141,12 +171,15 @@ def describe_value(value: Value) -> str:
         return f"a number ({value.kind})"
     if isinstance(value, Items):
         return f"a {value.kind} of {len(value.values)}"
+    if isinstance(value, Maybe):
+        return f"{describe_value(value.value)} or None"
     return {
         Sequence: "a list",
         NestedList: "a list",
         Text: "a string",
         Range: "a range",
         Zip: "a zip",
+        Rows: "a list of tuples",
     }.get(type(value), "nothing")
 
 
@@ -182,5 +215,8 @@ def leaves(value: Value) -> Iterator[Number | Tensor | Sequence | NestedList]:
     if isinstance(value, Items):
         for element in value.values:
             yield from leaves(element)
+    elif isinstance(value, Maybe):
+        yield value.present
+        yield from leaves(value.value)
     elif isinstance(value, (Number, Tensor, Sequence, NestedList)):
         yield value

@@ -11,6 +11,7 @@ from regraft.splitting.emitting.single.graph_values import (
     NestedList,
     Number,
     Range,
+    Rows,
     Sequence,
     Tensor,
     Value,
@@ -35,6 +36,8 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
     for other values.
     """
     reader = Elements(graph)
+    if isinstance(values, Rows):
+        return values, values.count.name
     if isinstance(values, Zip):
         parts, counts = zip(*(prepare_iterable(graph, part) for part in values.values), strict=True)
         return Zip(parts), graph.add("Min", *counts) if len(counts) > 1 else counts[0]
@@ -63,7 +66,7 @@ def element_of_iteration(graph: Graph, values: Value, iteration: str) -> Value:
     the result of `prepare_iterable`. iteration: the name of the iteration's number, which counts
     from 0."""
     reader = Elements(graph)
-    if isinstance(values, Zip):
+    if isinstance(values, (Zip, Rows)):
         parts = (element_of_iteration(graph, part, iteration) for part in values.values)
         return Items("tuple", tuple(parts))
     if isinstance(values, Range):

@@ -3,8 +3,10 @@ them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from regraft.splitting.emitting.single import number_arithmetic
-from regraft.splitting.emitting.single.element_lowering import Elements
+from regraft.splitting.emitting.single.element_lowering import MAX_LENGTH, Elements
 from regraft.splitting.emitting.single.graph import dtype_of, element_type
 from regraft.splitting.emitting.single.graph_values import (
     KINDS,
@@ -13,9 +15,12 @@ from regraft.splitting.emitting.single.graph_values import (
     Items,
     NestedList,
     Number,
+    Range,
+    Rows,
     Sequence,
     Tensor,
     Value,
+    Zip,
     number_kind,
 )
 from regraft.splitting.emitting.single.path_types import (
@@ -135,10 +140,12 @@ class Lists(Elements):
         return self.count_truths(self.graph.add("Equal", integers, sought))
 
     def slice_list(self, values: Value, bounds: list[Value]) -> Value | None:
-        """Return the slice of a list between bounds, which are whole numbers or None; the step is a
-        constant."""
+        """Return the slice of a list, or of the rows of a tensor, between bounds, which are whole
+        numbers or None; the step is a constant."""
         lower, upper, step = bounds
-        if not isinstance(values, (Sequence, NestedList)) or not isinstance(step, Const):
+        if isinstance(values, Rows):
+            return self.slice_rows(values, bounds)
+        if not isinstance(values, (Sequence, NestedList, Tensor)) or not isinstance(step, Const):
             return None
         stride = 1 if step.value is None else step.value
         if not isinstance(stride, int) or stride == 0:
@@ -147,12 +154,20 @@ class Lists(Elements):
         first, last = self.bound_as_vector(lower, start), self.bound_as_vector(upper, end)
         if first is None or last is None:
             return None
-        name = values.name if isinstance(values, NestedList) else self.positions_of(values)
+        name = self.positions_of(values) if isinstance(values, Sequence) else values.name
         constants = [self.graph.constant([number], "int64") for number in (0, stride)]
         sliced = self.graph.add("Slice", name, first, last, *constants)
-        if isinstance(values, NestedList):
-            return NestedList(sliced, values.kind, values.dtype, values.depth)
-        return self.take_positions(values, sliced)
+        if isinstance(values, Sequence):
+            return self.take_positions(values, sliced)
+        return replace(values, name=sliced)
+
+    def slice_rows(self, rows: Rows, bounds: list[Value]) -> Rows | None:
+        """Return the slice of a list of tuples; None where a part has none."""
+        parts = [self.slice_list(part, bounds) for part in rows.values]
+        present = tuple(part for part in parts if part is not None)
+        count = self.length(present[0])
+        assert isinstance(count, Number)
+        return Rows(present, count) if len(present) == len(parts) else None
 
     def bound_as_vector(self, bound: Value, default: int) -> str | None:
         """Return the name of a bound of a slice, `default` for None, as a tensor of one element;
@@ -199,6 +214,41 @@ class Lists(Elements):
         if values.depth > 1:
             return NestedList(values.name, values.kind, values.dtype, values.depth)
         return Sequence(split_into_sequence(self.graph, values), Number("", values.kind))
+
+    def snapshot_rows(self, pairs: Zip) -> Rows | None:
+        """Return `list(zip(...))` or `list(enumerate(...))`; None where one of the parts is no
+        list, range or tensor of run time."""
+        counted = [self.count_rows(part) for part in pairs.values]
+        if None in counted:
+            return None
+        counts = [name for name in counted if name is not None]
+        count = self.graph.add("Min", *counts) if len(counts) > 1 else counts[0]
+        length = Number(count, "int", MAX_LENGTH)
+        parts = [self.first_elements(part, length) for part in pairs.values]
+        return None if None in parts else Rows(tuple(part for part in parts if part), length)
+
+    def count_rows(self, part: Value) -> str | None:
+        """Return the name of the number of elements of a list, range or tensor; None for other
+        values."""
+        if isinstance(part, Range) and part.step == 1:
+            span = number_arithmetic.arithmetic(self.graph, "-", part.stop, part.start)
+            return name_of(
+                self.graph, number_arithmetic.min_or_max(self.graph, "max", span, Const(0))
+            )
+        if isinstance(part, Tensor) and not part.rank:
+            return None
+        if isinstance(part, (Sequence, NestedList, Tensor)):
+            return name_of(self.graph, self.length(part))
+        return None
+
+    def first_elements(self, part: Value, count: Number) -> Value | None:
+        """Return the first elements of a list or range, as a list that changes apart from it."""
+        if isinstance(part, Range):
+            start = name_of(self.graph, part.start)
+            stop = self.graph.add("Add", start, count.name)
+            numbers = self.graph.add("Range", start, stop, self.graph.number(1, "int"))
+            return NestedList(numbers, "int", "int64", 1)
+        return self.slice_list(part, [Const(None), count, Const(None)])
 
     def array_of(self, values: Value, dtype: str) -> Tensor | None:
         """Return a list of numbers as an array, as `numpy.asarray` does: ints and floats of 64 bits

@@ -16,6 +16,7 @@ from regraft.splitting.emitting.single.graph_values import (
     UNDEFINED,
     Const,
     Items,
+    Maybe,
     NestedList,
     Number,
     Sequence,
@@ -50,6 +51,8 @@ def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
     is_unchanged = all(value is outer for value in values)
     if is_unchanged or all(is_same_constant(value, first) for value in present):
         return first
+    if any(map(may_be_none, present)):
+        return unify_optional(present)
     template = unify_numbers(present)
     if template is not None:
         return template
@@ -60,6 +63,32 @@ def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
     if any(map(is_list, present)) and all(map(can_be_sequence, present)):
         return sequence_type(present)
     return unify_nested_lists(present)
+
+
+def may_be_none(value: Value) -> bool:
+    """Return whether a value is None, or may be None at run time."""
+    return isinstance(value, Maybe) or (isinstance(value, Const) and value.value is None)
+
+
+def unify_optional(values: list[Value]) -> Maybe:
+    """Return the type of values of which some may be None; raise Inexpressible where the others
+    have no type in common, and for lists."""
+    alternatives = [
+        value.value if isinstance(value, Maybe) else value
+        for value in values
+        if isinstance(value, Maybe) or not may_be_none(value)
+    ]
+    template = unify(alternatives)
+    if not is_plain(template):
+        raise disagreement(values)
+    return Maybe(Number("", "bool"), template)
+
+
+def is_plain(value: Value) -> bool:
+    """Return whether a value is a number, a tensor or a tuple of these."""
+    if isinstance(value, Items):
+        return value.kind == "tuple" and all(map(is_plain, value.values))
+    return isinstance(value, Tensor) or number_kind(value) is not None
 
 
 def all_of_type(values: list[Value], kind: type[T]) -> list[T]:
@@ -194,17 +223,26 @@ def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
         return [name for pair in pairs for name in express(graph, *pair)]
     unnamed_leaves = [leaf for leaf in leaves(template) if not leaf.name]
     if value is None or value is UNDEFINED:
-        return [
-            add_placeholder(graph, leaf, graph.add_failure() if value is None else None)
-            for leaf in unnamed_leaves
-        ]
+        zero = graph.add_failure() if value is None and unnamed_leaves else None
+        return [add_placeholder(graph, leaf, zero) for leaf in unnamed_leaves]
     if not unnamed_leaves:
         return []
+    if isinstance(template, Maybe):
+        return express_optional(graph, value, template)
     return [
         add_sequence(graph, value, template)
         if isinstance(template, Sequence)
         else name_of(graph, value)
     ]
+
+
+def express_optional(graph: Graph, value: Value, template: Maybe) -> list[str]:
+    """Return what `express` does where the value may be None: whether it is not, and the names of
+    its parts, placeholders for None."""
+    if isinstance(value, Maybe):
+        return [value.present.name, *express(graph, value.value, template.value)]
+    present = graph.number(not may_be_none(value), "bool")
+    return [present, *express(graph, UNDEFINED if may_be_none(value) else value, template.value)]
 
 
 def add_placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
@@ -270,6 +308,10 @@ def fill_template(template: Value, names: list[str]) -> Value:
             tuple(fill_template(element, names) for element in template.values),
             template.keys,
         )
+    if isinstance(template, Maybe):
+        present = fill_template(template.present, names)
+        assert isinstance(present, Number)
+        return Maybe(present, fill_template(template.value, names))
     if isinstance(template, (Number, Tensor, Sequence, NestedList)) and not template.name:
         return replace(template, name=names.pop(0))
     return template
