@@ -144,6 +144,42 @@ class LooksUp(Small):
         return x * SCALES.get(int(x.sum(0).argmax()), 1.0)
 
 
+class BestRow(Small):
+    """The best row so far, with its score, or None."""
+
+    def best(self, rows, limit):
+        best = None
+        for place, row in enumerate(rows):
+            score = float(self.a(row).max())
+            if score > limit and (best is None or score > best[0]):
+                best = (score, place, row)
+        return best
+
+    def forward(self, x):
+        best = self.best(x, 0.9)
+        if best is None:
+            return x.mean(0), -1
+        score, place, row = best
+        return self.b(row) * score, place
+
+
+class StateOfTwo(Small):
+    """A state of two tensors that begins as None and becomes None again."""
+
+    def forward(self, x):
+        state = None
+        for row in x:
+            if row.sum() > 0:
+                if state is None:
+                    state = (self.a(row), row)
+                else:
+                    h, c = state
+                    state = (self.b(h) + c, c * 0.5)
+            elif row.sum() < -3:
+                state = None
+        return x.sum(0) if state is None else state[0] * state[1]
+
+
 PROGRAMS = tuple(
     kind
     for kind in vars().copy().values()

@@ -319,14 +319,6 @@ class Roots(Base):
         return x if math.sqrt(f) > 1.5 else -x
 
 
-class Backwards(nn.Module):
-    def forward(self, x):
-        total, rows = x, [x, x * 2]
-        for row in reversed(rows):
-            total = row - total if total.sum() > 0 else row
-        return total
-
-
 class Within(nn.Module):
     """A side that raises within one that is taken; nothing else differs between them."""
 
@@ -348,7 +340,6 @@ REFUSED = {
     Largest: "9223372036854775807",
     Sorted: "sorted",
     Powers: "Pow",
-    Backwards: "reversed",
     Roots: "math.sqrt",
 }
 

@@ -35,7 +35,8 @@ SET_CHANGES = frozenset(
         "update",
     }
 )
-LAZY = frozenset({"zip", "enumerate", "reversed"})  # functions that pass a view on
+# functions that pass a view on
+LAZY = frozenset({"zip", "enumerate", "reversed", "map", "filter"})
 
 
 def mark_uses(definition: ast.AST) -> None:
@@ -79,12 +80,15 @@ def operands_used_as_truth(node: ast.AST) -> list[ast.expr]:
 
 def operands_read_at_once(node: ast.AST) -> list[tuple[ast.expr, str]]:
     """Return the parts of a node whose value nothing keeps, each with what reads it: iterables of
-    loops and comprehensions with "loop"; starred parts, arguments of the functions of `AT_ONCE`,
-    and what a last `in` or `not in` looks into, with "call". [] for other nodes."""
+    loops and comprehensions with "loop"; starred parts, what is unpacked, arguments of the
+    functions of `AT_ONCE`, and what a last `in` or `not in` looks into, with "call". [] for other
+    nodes."""
     if isinstance(node, (ast.comprehension, ast.For)):
         return [(node.iter, "loop")]
     if isinstance(node, ast.Starred):
         return [(node.value, "call")]
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Tuple, ast.List)):
+        return [(node.value, "call")] if len(node.targets) == 1 else []
     if isinstance(node, ast.Call) and called_name(node) in AT_ONCE:
         return [(argument, "call") for argument in node.args]
     if isinstance(node, ast.Compare) and isinstance(node.ops[-1], (ast.In, ast.NotIn)):

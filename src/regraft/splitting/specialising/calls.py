@@ -48,6 +48,7 @@ from regraft.splitting.specialising.local_functions import (
     body_nodes,
     make_stand_in_function,
 )
+from regraft.splitting.specialising.mapped_elements import evaluate_mapping
 from regraft.splitting.specialising.messages import is_message, leave_out_message
 from regraft.splitting.specialising.method_calls import (
     READING_METHODS,
@@ -86,6 +87,9 @@ def evaluate_call(state: Specialisation, node: ast.Call) -> Value:
     """Return the value of a call: of a method of a record, of a method of a tensor or of a value of
     the host (`call_method`), or of a function or method that is known now (`call_function`).
     Reading methods of a static tensor are evaluated at once."""
+    mapped = evaluate_mapping(state, node)
+    if mapped is not None:
+        return mapped
     node = read_at_once(state, node)
     if not isinstance(node.func, ast.Attribute):
         return call_function(state, node, state.evaluate(node.func))

@@ -20,9 +20,12 @@ def evaluate_list_comprehension(
         raise state.refuse(node, "an asynchronous comprehension is not supported")
     _refuse_lambdas(state, node)
     key = state.fresh_name()
+    list_name = state.frame.prefix + key
+    state.lists_being_filled.add(list_name)
     for statement in expand_comprehension(node, key, f"{key}_"):
         state.execute(statement)
-    return state.names[state.frame.prefix + key]
+    state.lists_being_filled.discard(list_name)
+    return state.names[list_name]
 
 
 def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
@@ -35,7 +38,9 @@ def evaluate_generator(state: Specialisation, node: ast.GeneratorExp) -> Value:
     }
     if getattr(node, "at_once", "") != "call" or methods & MUTATORS:
         raise state.refuse(
-            node, "a generator is supported where sum, list or the like use it up at once"
+            node,
+            "a generator, map or filter is supported where sum, list or the like use it up at once:"
+            " make a list of it",
         )
     value, changes = state.track_changes(lambda: evaluate_list_comprehension(state, node))
     if changes:

@@ -178,9 +178,12 @@ def holds_list(example: Any) -> bool:
     )
 
 
-def check_no_list_read(state: Specialisation, node: ast.AST) -> None:
+def check_no_list_read(state: Specialisation, node: ast.AST, base: Value | None = None) -> None:
     """Raise Unsplittable for the change of a list at `node` if the expression around it has
-    evaluated, but not used yet, a value that reads a list."""
+    evaluated, but not used yet, a value that reads a list. base: the list, if it is known; one that
+    a comprehension fills is read by nothing yet."""
+    if base is not None and getattr(base.code, "id", "") in state.lists_being_filled:
+        return
     for value in state.pending_values():
         own_codes = {id(part) for part in value.fields.values()} | {id(value.code)}
         name_nodes = (

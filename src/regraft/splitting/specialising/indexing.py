@@ -177,13 +177,10 @@ def is_beyond_example(state: Specialisation, base: Value, index: Value) -> bool:
 
 def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
     """Return an index of a tensor in which lists that the host computes, also in a tuple, became
-    tensors; lists that are written out stay."""
-    if (
-        isinstance(index, HostValue)
-        and type(index.example) is list
-        and not isinstance(index.code, ast.List)
-    ):
-        return convert_list(state, node, index)
+    tensors; lists of constants and of tensors that are written out stay."""
+    if isinstance(index, HostValue) and type(index.example) is list:
+        stays = isinstance(index.code, ast.List) and not has_host_number(index)
+        return index if stays else convert_list(state, node, index)
     if index.fields and any(type(element) is list for element in index.example):
         return make_tuple(
             state,
@@ -193,6 +190,14 @@ def convert_lists(state: Specialisation, node: ast.AST, index: Value) -> Value:
             ],
         )
     return index
+
+
+def has_host_number(index: HostValue) -> bool:
+    """Return whether a list of numbers that is written out has one that is no constant: a region
+    gets it as a tensor, and of a list that has tensors in it torch makes a tuple."""
+    are_numbers = all(type(element) in (int, bool) for element in index.example)
+    nodes = ast.walk(index.code)
+    return are_numbers and any(isinstance(part, (ast.Name, ast.Call)) for part in nodes)
 
 
 def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:

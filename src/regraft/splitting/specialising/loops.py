@@ -46,6 +46,7 @@ from regraft.splitting.specialising.generators import (
     execute_for_generator,
     find_generator,
 )
+from regraft.splitting.specialising.mapped_elements import expand_mapped_loop
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import read_sequence
 from regraft.splitting.specialising.state import FollowedLoop, Specialisation
@@ -115,13 +116,13 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
 
 
 def follow_generator(state: Specialisation, node: ast.For) -> bool:
-    """Specialise a loop over a generator, or `zip` or `enumerate` of one, and return True; return
-    False for any other loop."""
+    """Specialise a loop over a generator, `zip` or `enumerate` of one, or `map` or `filter`, and
+    return True; return False for any other loop."""
     generator = find_generator(state, node.iter)
     if generator is not None:
         execute_for_generator(state, node, generator)
         return True
-    statements = count_elements(state, node)
+    statements = count_elements(state, node) or expand_mapped_loop(state, node)
     state.execute_block(statements or [])
     return statements is not None
 

@@ -260,7 +260,7 @@ def call_host_method(state: Specialisation, call: MethodCall) -> Value:
         raise state.refuse(node, "an object that is not plain data goes into a container")
     code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), codes, options)
     if method_name in MUTATORS:
-        check_no_list_read(state, node)
+        check_no_list_read(state, node, base)
         check_change(state, node, base.example)
     if method_name == "extend":
         note_extension(state, base, args[0])

@@ -7,6 +7,8 @@ import ast
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import constants_of_all
 from regraft.splitting.program.residual import HostStep, Step, append_before_exit, leaves_block
@@ -78,12 +80,42 @@ def join_name(state: Specialisation, key: str, ends: list[tuple[list[Step], Name
     `join_partial` join it; empty where the name is no variable of the source and a path lacks
     it."""
     path_values = [(steps, names[key]) for steps, names in ends if key in names]
+    if mixes_none([value for _, value in path_values]):
+        path_values = [
+            (steps, pack_tuple(key, steps, names)) for steps, names in ends if key in names
+        ]
     if len(path_values) < len(ends):
         return join_partial(state, key, path_values) if is_variable(state, key) else {}
     value = join_values(state, key, path_values)
     if any(path_value.partial for _, path_value in path_values):
         value = replace(value.with_constant(False), partial=True)
     return {key: value}
+
+
+def pack_tuple(key: str, steps: list[Step], names: Names) -> Value:
+    """Return the tuple under the name `key`, of which numbers, texts and tensors are known one by
+    one, as one value of the host, which the path assigns to the name at its end; any other value
+    as it is."""
+    value = names[key]
+    if not isinstance(value, HostValue) or not value.fields:
+        return value
+    if not all(is_plain_part(names, code) for code in value.fields.values()):
+        return value
+    assign_at_end(key, [(steps, value)])
+    return replace(value.drop_constants(), code=name(key))
+
+
+def is_plain_part(names: Names, code: ast.expr) -> bool:
+    """Return whether the expression of an element of a tuple is a constant, or the name of a
+    number, a text or a tensor."""
+    if isinstance(code, ast.UnaryOp):
+        code = code.operand
+    if isinstance(code, ast.Constant):
+        return True
+    value = names.get(code.id) if isinstance(code, ast.Name) else None
+    if isinstance(value, TensorValue):
+        return isinstance(value.example, torch.Tensor)
+    return isinstance(value, HostValue) and type(value.example) in (bool, int, float, str)
 
 
 def is_variable(state: Specialisation, key: str) -> bool:

@@ -162,6 +162,8 @@ class Specialisation:
         self.open_by_name: dict[str, set[int]] = {}
         # of names that hold an EitherValue: the names that they got it from
         self.copied_from: dict[str, str] = {}
+        # lists that comprehensions fill, which nothing else can read yet
+        self.lists_being_filled: set[str] = set()
 
         # values not used yet, by enclosing expression; None for a statement, which uses its own
         self.pending: list[list[Value] | None] = []

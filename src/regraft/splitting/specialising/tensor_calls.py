@@ -11,6 +11,7 @@ import torch
 
 from regraft.splitting.errors import Unrunnable
 from regraft.splitting.program.literals import literal
+from regraft.splitting.program.possible_constants import TRUTHS
 from regraft.splitting.program.residual import Branch, HostStep
 from regraft.splitting.program.residual_expressions import (
     is_display,
@@ -43,15 +44,25 @@ def compare_tensors(
     keywords: dict[str, Value],
 ) -> Value:
     """Return the value of `torch.equal` or `torch.allclose`, as the truth of an operation on each
-    element; raise Unsplittable for tensors whose shapes or dtypes differ, or may differ, and fewer
-    than two tensors."""
+    element; raise Unsplittable for tensors whose dtypes differ, fewer than two tensors, and for
+    `torch.allclose` of tensors whose shapes differ, or may differ."""
     examples = [
         example
         for argument in args
         for example in (argument.example, argument.second_example)
         if isinstance(example, torch.Tensor)
     ]
-    if len({(example.shape, example.dtype) for example in examples}) > 1 or len(examples) < 4:
+    may_differ = len({example.shape for example in examples}) > 1
+    is_equal_call = function is torch.equal and not keywords and len(args) == 2
+    if len(examples) < 4 or len({example.dtype for example in examples}) > 1:
+        raise state.refuse(
+            node,
+            f"torch.{function.__name__} of tensors that differ in type is not supported: convert"
+            " one of them",
+        )
+    if may_differ and is_equal_call:
+        return compare_shapes_and_elements(state, node, *args)
+    if may_differ:
         raise state.refuse(
             node,
             f"torch.{function.__name__} of tensors that may differ in shape is not supported",
@@ -65,6 +76,51 @@ def compare_tensors(
     return evaluate_truth(
         state, run_operation(state, node, method_call(equal, "all"), [*args, *keywords.values()])
     )
+
+
+def compare_shapes_and_elements(
+    state: Specialisation, node: ast.Call, left: Value, right: Value
+) -> Value:
+    """Return the value of `torch.equal` of two tensors that may differ in shape: False for other
+    sizes, which the host compares, else whether as many elements as both have are equal."""
+    if left.example.ndim != right.example.ndim:
+        return state.static(False)
+    left, right = (value.with_code(state.bind_result(value)) for value in (left, right))
+    shapes = [list_element_codes(get_shape(state, value)) or [] for value in (left, right)]
+    pairs = [pair for pair in zip(*shapes, strict=True) if ast.dump(pair[0]) != ast.dump(pair[1])]
+    if any(
+        isinstance(size, ast.Constant) and isinstance(other, ast.Constant) for size, other in pairs
+    ):
+        return state.static(False)
+    # as many elements as left has, for any sizes: those of right where the shapes are equal. In a
+    # row, since torch.cat leaves out an empty tensor of one dimension.
+    flat, *joined_rows = [flatten_to_row(value) for value in (left, right, left)]
+    joined = ast.Call(
+        state.alias_global("cat", torch.cat),
+        [ast.List(joined_rows, ast.Load()), ast.Constant(1)],
+        [],
+    )
+    part = (ast.Slice(), ast.Slice(None, method_call(left.code, "numel")))
+    common = ast.Subscript(joined, ast.Tuple([*part], ast.Load()), ast.Load())
+    compare = ast.Call(state.alias_global("eq", torch.eq), [flat, common], [])
+    elements = evaluate_truth(
+        state, run_operation(state, node, method_call(compare, "all"), [left, right])
+    )
+    tests = [ast.Compare(size, [ast.Eq()], [other]) for size, other in pairs]
+    return HostValue(
+        torch.equal(left.example, right.example),
+        ast.BoolOp(ast.And(), [*tests, elements.code]),
+        torch.equal(left.second_example, right.second_example),
+        among=TRUTHS,
+    )
+
+
+def flatten_to_row(value: Value) -> ast.expr:
+    """Return code for the elements of a tensor as one row of two dimensions."""
+    flat = value.code
+    if value.example.ndim != 1:
+        flat = method_call(flat, "reshape", ast.Constant(-1))
+    return method_call(flat, "unsqueeze", ast.Constant(0))
 
 
 def call_size(

@@ -6,7 +6,7 @@ import ast
 import builtins
 
 from regraft.splitting.emitting.single import number_arithmetic
-from regraft.splitting.emitting.single.element_lowering import Elements, changed_items
+from regraft.splitting.emitting.single.element_lowering import MAX_LENGTH, changed_items
 from regraft.splitting.emitting.single.graph import Graph
 from regraft.splitting.emitting.single.graph_values import (
     UNDEFINED,
@@ -18,13 +18,16 @@ from regraft.splitting.emitting.single.graph_values import (
     Sequence,
     Tensor,
     Value,
+    Zip,
     describe_value,
     number_kind,
     substitute,
 )
+from regraft.splitting.emitting.single.list_lowering import Lists
 from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
     add_sequence,
+    can_be_sequence,
     is_list,
     sequence_type,
 )
@@ -37,7 +40,7 @@ NUMBER_FUNCTIONS = {
 ITEM_FUNCTIONS = frozenset({"sum", "min", "max", "list", "tuple"})
 
 
-class Calls(Elements):
+class Calls(Lists):
     """Evaluates calls: adds nodes to `graph`, and reads and changes `names`, the values of the
     host's names; raises Inexpressible for calls that no node can express."""
 
@@ -47,6 +50,11 @@ class Calls(Elements):
 
     def evaluate(self, node: ast.expr) -> Value:
         """Return the value of an expression; `Expressions` implements it."""
+        raise NotImplementedError
+
+    def evaluate_optional(self, node: ast.expr) -> Value:
+        """Return the value of an expression, which may be None at run time; `Expressions`
+        implements it."""
         raise NotImplementedError
 
     def evaluate_call(self, node: ast.Call) -> Value:
@@ -61,10 +69,21 @@ class Calls(Elements):
             ):
                 axis = self.evaluate(keywords[0].value) if keywords else Const(0)
                 value = self.concatenate(self.evaluate(arrays), axis, function == "stack")
+            case ast.Call(
+                ast.Attribute(ast.Name("numpy"), "asarray"), [numbers, ast.Constant(str(dtype))], []
+            ):
+                value = self.array_of(self.evaluate(numbers), dtype)
+            case ast.Call(ast.Attribute(ast.Name("math"), "ceil" | "floor" as function), [number]):
+                value = number_arithmetic.round_towards(self.graph, function, self.evaluate(number))
             case ast.Call(ast.Attribute(ast.Name("numpy" | "math"))):
                 pass
             case ast.Call(ast.Attribute(base, method), args, []):
-                value = self.call_method(method, self.evaluate(base), self.evaluate_all(args))
+                operands = [self.evaluate_optional(arg) for arg in args]
+                value = self.call_method(method, self.evaluate(base), operands)
+            case ast.Call(ast.Name("zip"), args, [ast.keyword("strict", ast.Constant(False))]) if (
+                self.is_builtin("zip")
+            ):
+                value = self.evaluate_builtin("zip", self.evaluate_all(args))
             case ast.Call(ast.Name(class_name), [], [_, *_] as fields):
                 values = self.evaluate_all([field.value for field in fields])
                 value = Items(class_name, tuple(values), tuple(field.arg for field in fields))
@@ -95,8 +114,8 @@ class Calls(Elements):
 
     def call_builtin(self, function_name: str, args: list[Value]) -> Value | None:
         """Return what a builtin of Python (`range`, `min`, `max`, `int`, `float`, `bool`, `len`,
-        `abs`, `round`, `sum`, `list`, `tuple`) gives for arguments; None where no node can express
-        the call."""
+        `abs`, `round`, `sum`, `list`, `tuple`, `any`, `all`, `reversed`, `enumerate`, `zip`,
+        `divmod`) gives for arguments; None where no node can express the call."""
         if function_name == "range":
             return self.call_range(args)
         if function_name in ("min", "max") and len(args) >= 2:
@@ -104,9 +123,13 @@ class Calls(Elements):
             for arg in args[1:]:
                 best = number_arithmetic.min_or_max(self.graph, function_name, best, arg)
             return best
-        if len(args) != 1:
-            return None
-        (value,) = args
+        if function_name in ("zip", "enumerate", "divmod"):
+            return self.call_pairing(function_name, args)
+        return self.call_on_value(function_name, args[0]) if len(args) == 1 else None
+
+    def call_on_value(self, function_name: str, value: Value) -> Value | None:
+        """Return what a builtin of Python of one argument gives; None where no node can express the
+        call."""
         if function_name in ("int", "float", "bool"):
             return self.convert(function_name, value)
         if function_name == "len":
@@ -115,7 +138,40 @@ class Calls(Elements):
             return NUMBER_FUNCTIONS[function_name](self.graph, value)
         if function_name in ITEM_FUNCTIONS and isinstance(value, Items) and value.kind != "dict":
             return self.call_on_items(function_name, value)
+        return self.call_on_list(function_name, value)
+
+    def call_on_list(self, function_name: str, value: Value) -> Value | None:
+        """Return what a builtin of Python gives for a list whose length is known only at run time;
+        None where no node can express the call."""
+        if function_name in ("min", "max"):
+            return self.extreme_of_list(function_name, value)
+        if function_name == "sum":
+            return self.sum_of_list(value)
+        if function_name in ("any", "all"):
+            return self.any_or_all(function_name, value)
+        if function_name == "list":
+            return self.snapshot_rows(value) if isinstance(value, Zip) else self.copy_list(value)
+        if function_name == "reversed" and isinstance(value, Items) and value.kind == "list":
+            return Items("list", value.values[::-1])
+        if function_name == "reversed":
+            return self.slice_list(value, [Const(None), Const(None), Const(-1)])
         return None
+
+    def call_pairing(self, function_name: str, args: list[Value]) -> Value | None:
+        """Return `zip` or `enumerate`, over which a loop may run, as a Zip, or the pair that
+        `divmod` gives; None for other arguments."""
+        if function_name == "divmod":
+            if len(args) != 2:
+                return None
+            parts = [number_arithmetic.arithmetic(self.graph, op, *args) for op in ("//", "%")]
+            return Items("tuple", tuple(parts))
+        if function_name == "zip":
+            return Zip(tuple(args)) if args else None
+        start = args[1] if len(args) > 1 else Const(0)
+        if number_kind(start) != "int" or not 1 <= len(args) <= 2:
+            return None
+        stop = number_arithmetic.arithmetic(self.graph, "+", start, Const(MAX_LENGTH))
+        return Zip((Range(start, stop, 1), args[0]))
 
     def convert(self, kind: str, value: Value) -> Value:
         """Return `int(value)`, `float(value)` or `bool(value)`, as `kind` says: of a number, of the
@@ -182,17 +238,22 @@ class Calls(Elements):
             return self.item_of(base)
         if method == "tolist" and isinstance(base, Tensor) and not args:
             return self.tolist(base)
-        if method in ("append", "extend", "pop") and is_list(base):
+        if method == "count" and len(args) == 1 and not isinstance(base, Tensor):
+            return self.count_in_list(args[0], base)
+        if method == "copy" and not args:
+            return self.copy_list(base)
+        if method in ("append", "extend", "pop") and can_be_sequence(base):
             return self.mutate_list(method, base, args)
         return None
 
     def mutate_list(self, function_name: str, base: Value, args: list[Value]) -> Value:
         """Apply `append`, `extend` or `pop` to the list `base`; return what the call gives. In
         `names` every value that is this list, or contains it, becomes the changed one."""
+        new_list = self.copy_list(base) if isinstance(base, NestedList) else base
         if isinstance(base, Items) and (function_name != "pop" or not args):
             result, new_list = changed_items(function_name, base, args)
         else:
-            result, new_list = self.changed_sequence(function_name, base, args)
+            result, new_list = self.changed_sequence(function_name, new_list or base, args)
         for key, value in self.names.items():
             self.names[key] = substitute(value, base, new_list)
         return result

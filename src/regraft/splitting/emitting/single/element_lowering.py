@@ -9,6 +9,7 @@ from regraft.splitting.emitting.single.graph_values import (
     Items,
     NestedList,
     Number,
+    Rows,
     Sequence,
     Tensor,
     Value,
@@ -50,6 +51,8 @@ class Elements:
             return Number(self.graph.add("SequenceLength", value.name), "int", MAX_LENGTH)
         if isinstance(value, (NestedList, Tensor)):
             return self.dimension(Tensor(value.name, value.dtype, None), 0)
+        if isinstance(value, Rows):
+            return value.count
         raise Inexpressible(f"len() of {describe_value(value)}")
 
     def dimension(self, base: Tensor, axis: int) -> Number:
@@ -76,6 +79,8 @@ class Elements:
         if number_kind(index) != "int":
             raise Inexpressible(f"{describe_value(base)} indexed by {describe_value(index)}")
         position = name_of(self.graph, index)
+        if isinstance(base, Rows):
+            return Items("tuple", tuple(self.element_of_part(part, index) for part in base.values))
         if isinstance(base, Items) and base.kind == "list":
             template = sequence_type([base])
             assert isinstance(template, Sequence)
@@ -87,6 +92,13 @@ class Elements:
             self.graph.may_fail = True
             return self.row_of(base, position)
         raise Inexpressible(f"{describe_value(base)} indexed by {describe_value(index)}")
+
+    def element_of_part(self, part: Value, index: Value) -> Value:
+        """Return an element of a part of a list of tuples, which may be a tensor."""
+        if not isinstance(part, Tensor):
+            return self.element_at(part, index)
+        self.graph.may_fail = True
+        return self.row_of(part, name_of(self.graph, index))
 
     def row_of(self, base: NestedList | Tensor, index_name: str) -> Value:
         """Return row number `index_name` (the name of an int) of a tensor or of nested lists: with
@@ -159,10 +171,11 @@ class Elements:
             assert isinstance(template, Sequence)
             name = self.graph.add("SequenceInsert", base.name, name_of(self.graph, args[0]))
             return Const(None), Sequence(name, template.element)
-        if isinstance(base, Sequence) and function_name == "pop" and not args:
-            self.graph.may_fail = True
-            last = self.element_at(base, Const(-1))
-            return last, Sequence(self.graph.add("SequenceErase", base.name), base.element)
+        if isinstance(base, Sequence) and function_name == "pop" and len(args) < 2:
+            place = args[0] if args else Const(-1)
+            element = self.element_at(base, place)
+            shorter = self.graph.add("SequenceErase", base.name, name_of(self.graph, place))
+            return element, Sequence(shorter, base.element)
         raise Inexpressible(f"{function_name}() of {describe_value(base)}")
 
 

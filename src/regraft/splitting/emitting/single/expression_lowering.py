@@ -11,14 +11,21 @@ from regraft.splitting.emitting.single.graph_values import (
     UNDEFINED,
     Const,
     Items,
+    Maybe,
     NestedList,
     Number,
+    Rows,
     Sequence,
     Tensor,
     Text,
     Value,
     describe_value,
     number_kind,
+)
+from regraft.splitting.emitting.single.optional_values import (
+    join_with_presence,
+    require_present,
+    test_presence,
 )
 from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
 
@@ -59,7 +66,7 @@ class Expressions(Calls):
             case ast.Constant(constant):
                 return Const(constant)
             case ast.Name(key):
-                return self.read(key)
+                return require_present(self.graph, self.read(key))
             case ast.BoolOp():
                 return self.evaluate_bool_value(node)
             case ast.UnaryOp(ast.Not()):
@@ -68,14 +75,12 @@ class Expressions(Calls):
                 return number_arithmetic.negate_number(self.graph, self.evaluate(operand))
             case ast.BinOp(left, op, right):
                 return self.operate(symbol(op), self.evaluate(left), self.evaluate(right))
-            case ast.Compare(left, [comparison], [right]):
-                return self.compare(symbol(comparison), self.evaluate(left), self.evaluate(right))
             case ast.Compare():
-                return self.evaluate_bool_op(take_comparisons_apart(node))
+                return self.evaluate_comparison(node)
             case ast.Tuple(elements):
-                return Items("tuple", tuple(self.evaluate_all(elements)))
+                return Items("tuple", tuple(map(self.evaluate_optional, elements)))
             case ast.List(elements):
-                return Items("list", tuple(self.evaluate_all(elements)))
+                return Items("list", tuple(map(self.evaluate_optional, elements)))
             case ast.Dict():
                 return self.make_dict(node)
             case ast.JoinedStr():
@@ -86,6 +91,40 @@ class Expressions(Calls):
                 return self.evaluate_call(node)
         raise Inexpressible(f"the expression {ast.unparse(node)}")
 
+    def evaluate_comparison(self, node: ast.Compare) -> Value:
+        """Return the truth of a comparison, of which `is` tells None alone."""
+        match node:
+            case ast.Compare(left, [ast.Is() | ast.IsNot() as test], [ast.Constant(None)]):
+                value = self.evaluate_optional(left)
+                return test_presence(self.graph, value, isinstance(test, ast.Is))
+            case ast.Compare(left, [ast.Eq() | ast.NotEq() as test], [right]):
+                operands = self.evaluate_optional(left), self.evaluate_optional(right)
+                return self.compare_optional(symbol(test), *operands)
+            case ast.Compare(left, [comparison], [right]):
+                return self.compare(symbol(comparison), self.evaluate(left), self.evaluate(right))
+        return self.evaluate_bool_op(take_comparisons_apart(node))
+
+    def evaluate_optional(self, node: ast.expr) -> Value:
+        """Return the value of an expression of the host, which may be None at run time where the
+        expression is a name."""
+        return self.read(node.id) if isinstance(node, ast.Name) else self.evaluate(node)
+
+    def compare_optional(self, op: str, left: Value, right: Value) -> Value:
+        """Return `left == right` or `left != right`, as `op` says, of values of which one may be
+        None; raise Inexpressible where both may."""
+        if isinstance(right, Maybe) or (isinstance(left, Const) and left.value is None):
+            left, right = right, left
+        if isinstance(right, Maybe):
+            raise Inexpressible(f"the comparison of {describe_value(left)} with another")
+        is_optional = isinstance(left, Maybe) or number_kind(left) is not None
+        if is_optional and isinstance(right, Const) and right.value is None:
+            return test_presence(self.graph, left, op == "==")
+        if not isinstance(left, Maybe):
+            return self.compare(op, left, right)
+        is_equal = self.compare("==", left.value, right)
+        is_equal = join_with_presence(self.graph, left, is_equal)
+        return is_equal if op == "==" else self.negate(is_equal)
+
     def evaluate_truth(self, node: ast.expr) -> Value:
         """Return the truth of an expression, as `bool()` gives it: a Const of True or False, or a
         Number of the kind bool that nodes compute."""
@@ -93,8 +132,14 @@ class Expressions(Calls):
             return self.evaluate_bool_op(node)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.negate(self.evaluate_truth(node.operand))
-        value = self.evaluate(node)
-        if isinstance(value, (Items, Sequence, NestedList)):
+        value = self.evaluate_optional(node)
+        if isinstance(value, Maybe):
+            return join_with_presence(self.graph, value, self.truth_of(value.value))
+        return self.truth_of(value)
+
+    def truth_of(self, value: Value) -> Value:
+        """Return `bool(value)`: a Const, or a Number of the kind bool."""
+        if isinstance(value, (Items, Sequence, NestedList, Rows)):
             value = self.length(value)
         return (
             Const(value.value is not None and bool(value.value))
@@ -178,11 +223,17 @@ class Expressions(Calls):
         return number_arithmetic.arithmetic(self.graph, op, left, right)
 
     def compare(self, op: str, left: Value, right: Value) -> Value:
-        """Return `left op right` for a comparison of two numbers, or with "==" or "!=" of a string
-        of run time with a constant; raise Inexpressible for other values."""
+        """Return `left op right` for a comparison of two numbers, with "==" or "!=" of a string of
+        run time with a constant, or for `in` of a list; raise Inexpressible for other values."""
         if op in ("==", "!=") and isinstance(left, Text) and isinstance(right, Const):
             is_equal = self.compare_text(left, right.value)
             return is_equal if op == "==" else self.negate(is_equal)
+        if op in ("In", "NotIn"):
+            count = self.count_in_list(left, right)
+            if count is not None:
+                return number_arithmetic.compare_numbers(
+                    self.graph, ">" if op == "In" else "==", count, Const(0)
+                )
         return number_arithmetic.compare_numbers(self.graph, op, left, right)
 
     def compare_text(self, text: Text, constant: Any) -> Value:
@@ -237,12 +288,16 @@ class Expressions(Calls):
         return self.element_at(self.evaluate(node.value), self.evaluate(node.slice))
 
     def slice_items(self, node: ast.Subscript, base: Value, limits: ast.Slice) -> Value:
-        """Return the slice `limits` of `base`, a list or tuple of known elements, with constant
-        bounds; raise Inexpressible, with the text of `node`, for other values and bounds."""
+        """Return the slice `limits` of `base`: a list of run time, or a list or tuple of known
+        elements, with constant bounds; raise Inexpressible, with the text of `node`, for other
+        values and bounds."""
         bounds = [
             self.evaluate(limit) if limit else Const(None)
             for limit in (limits.lower, limits.upper, limits.step)
         ]
+        sliced = self.slice_list(base, bounds)
+        if sliced is not None:
+            return sliced
         if (
             not isinstance(base, Items)
             or base.kind not in ("list", "tuple")

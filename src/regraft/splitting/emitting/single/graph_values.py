@@ -94,11 +94,48 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Maybe:
+    """A number, a tensor or a tuple of these, or None: which it is, `present` says at run time."""
+
+    present: Number
+    value: Value
+
+
+@dataclass(frozen=True)
+class Zip:
+    """The value of a call of `zip` or `enumerate`: the elements of all `values` side by side."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A list of tuples that is made of `zip` or `enumerate`, as lists of equal length side by side;
+    it does not change. count: its length."""
+
+    values: tuple[Value, ...]
+    count: Number
+
+
+@dataclass(frozen=True)
 class Undefined:
     """The value of a name on a path that never assigns it."""
 
 
-Value = Const | Number | Tensor | Items | Sequence | NestedList | Text | Range | Undefined
+Value = (
+    Const
+    | Number
+    | Tensor
+    | Items
+    | Sequence
+    | NestedList
+    | Text
+    | Range
+    | Maybe
+    | Zip
+    | Rows
+    | Undefined
+)
 UNDEFINED = Undefined()
 Names = dict[str, Value]
 MUTABLE = (Items, Sequence, NestedList)
@@ -134,9 +171,16 @@ def describe_value(value: Value) -> str:
         return f"a number ({value.kind})"
     if isinstance(value, Items):
         return f"a {value.kind} of {len(value.values)}"
-    return {Sequence: "a list", NestedList: "a list", Text: "a string", Range: "a range"}.get(
-        type(value), "nothing"
-    )
+    if isinstance(value, Maybe):
+        return f"{describe_value(value.value)} or None"
+    return {
+        Sequence: "a list",
+        NestedList: "a list",
+        Text: "a string",
+        Range: "a range",
+        Zip: "a zip",
+        Rows: "a list of tuples",
+    }.get(type(value), "nothing")
 
 
 def count_occurrences(value: Value, sought: Value) -> int:
@@ -146,7 +190,7 @@ def count_occurrences(value: Value, sought: Value) -> int:
         return 1
     return (
         sum(count_occurrences(element, sought) for element in value.values)
-        if isinstance(value, Items)
+        if isinstance(value, (Items, Zip))
         else 0
     )
 
@@ -156,6 +200,8 @@ def substitute(value: Value, old: Value, new: Value) -> Value:
     depth."""
     if value is old:
         return new
+    if isinstance(value, Zip):
+        return Zip(tuple(substitute(element, old, new) for element in value.values))
     if isinstance(value, Items) and count_occurrences(value, old):
         return Items(
             value.kind, tuple(substitute(element, old, new) for element in value.values), value.keys
@@ -169,5 +215,8 @@ def leaves(value: Value) -> Iterator[Number | Tensor | Sequence | NestedList]:
     if isinstance(value, Items):
         for element in value.values:
             yield from leaves(element)
+    elif isinstance(value, Maybe):
+        yield value.present
+        yield from leaves(value.value)
     elif isinstance(value, (Number, Tensor, Sequence, NestedList)):
         yield value

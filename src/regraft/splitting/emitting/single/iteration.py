@@ -11,9 +11,11 @@ from regraft.splitting.emitting.single.graph_values import (
     NestedList,
     Number,
     Range,
+    Rows,
     Sequence,
     Tensor,
     Value,
+    Zip,
     describe_value,
 )
 from regraft.splitting.emitting.single.path_types import (
@@ -30,9 +32,15 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
     iterations.
 
     A list or tuple whose elements are known becomes an ONNX sequence; a range, a list of run time
-    and a tensor stay. Raises Inexpressible for other values.
+    and a tensor stay; so do those of a `zip`, of which the shortest decides. Raises Inexpressible
+    for other values.
     """
     reader = Elements(graph)
+    if isinstance(values, Rows):
+        return values, values.count.name
+    if isinstance(values, Zip):
+        parts, counts = zip(*(prepare_iterable(graph, part) for part in values.values), strict=True)
+        return Zip(parts), graph.add("Min", *counts) if len(counts) > 1 else counts[0]
     if isinstance(values, Items) and values.kind in ("list", "tuple"):
         template = unify([Items("list", values.values), Items("list", ())])
         (name,) = express(graph, Items("list", values.values), template)
@@ -58,6 +66,9 @@ def element_of_iteration(graph: Graph, values: Value, iteration: str) -> Value:
     the result of `prepare_iterable`. iteration: the name of the iteration's number, which counts
     from 0."""
     reader = Elements(graph)
+    if isinstance(values, (Zip, Rows)):
+        parts = (element_of_iteration(graph, part, iteration) for part in values.values)
+        return Items("tuple", tuple(parts))
     if isinstance(values, Range):
         offset = number_arithmetic.arithmetic(
             graph, "*", Number(iteration, "int", 2**40), Const(values.step)

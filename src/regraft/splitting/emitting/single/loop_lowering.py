@@ -25,7 +25,9 @@ from regraft.splitting.emitting.single.graph_values import (
     UNDEFINED,
     Const,
     Items,
+    Maybe,
     Names,
+    NestedList,
     Number,
     Sequence,
     Value,
@@ -225,6 +227,8 @@ def widen(template: Value) -> Value:
         return replace(template, bound=SAFE_BOUND)
     if isinstance(template, Items):
         return Items(template.kind, tuple(map(widen, template.values)), template.keys)
+    if isinstance(template, Maybe):
+        return Maybe(template.present, widen(template.value))
     return template
 
 
@@ -236,6 +240,8 @@ def limit_numbers(graph: Graph, value: Value, limit: int) -> Value:
         raise Inexpressible(f"the whole number {value.value}, which a loop carries,")
     if isinstance(value, Number) and value.kind == "int" and bound(value) > limit:
         return number_arithmetic.limit_magnitude(graph, value, SAFE_BOUND)
+    if isinstance(value, Maybe):
+        return Maybe(value.present, limit_numbers(graph, value.value, limit))
     if isinstance(value, Items):
         return Items(
             value.kind,
@@ -304,5 +310,7 @@ def check_iterated(names: Names, templates: Names) -> None:
     for key, template in templates.items():
         value = names.get(key, UNDEFINED)
         is_changed = isinstance(value, (Items, Sequence)) and template is not value
+        if isinstance(value, NestedList):  # a change makes a sequence of it
+            is_changed = isinstance(template, Sequence)
         if is_changed and count_occurrences(names.get(ITERATED, UNDEFINED), value):
             raise Inexpressible(f"a list that changes while a loop runs over it ({key})")

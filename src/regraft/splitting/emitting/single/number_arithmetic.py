@@ -3,6 +3,7 @@ time."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -322,3 +323,17 @@ def round_number(graph: Graph, value: Value) -> Value:
     if number_kind(value) != "float":
         return as_int(graph, value)
     return truncate_to_int(graph, graph.add("Round", name_of(graph, value)))
+
+
+def round_towards(graph: Graph, function_name: str, value: Value) -> Value | None:
+    """Return `math.ceil(value)` or `math.floor(value)` of a number as an int; None for other
+    values."""
+    kind = number_kind(value)
+    if kind is None:
+        return None
+    if isinstance(value, Const):
+        return Const(_convert_constant(getattr(math, function_name), value.value))
+    if kind != "float":
+        return as_int(graph, value)
+    operation = "Ceil" if function_name == "ceil" else "Floor"
+    return truncate_to_int(graph, graph.add(operation, name_of(graph, value)))

@@ -12,9 +12,11 @@ from typing import TypeVar
 
 from regraft.splitting.emitting.single.graph import Graph, dtype_of, element_type
 from regraft.splitting.emitting.single.graph_values import (
+    KINDS,
     UNDEFINED,
     Const,
     Items,
+    Maybe,
     NestedList,
     Number,
     Sequence,
@@ -49,6 +51,8 @@ def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
     is_unchanged = all(value is outer for value in values)
     if is_unchanged or all(is_same_constant(value, first) for value in present):
         return first
+    if any(map(may_be_none, present)):
+        return unify_optional(present)
     template = unify_numbers(present)
     if template is not None:
         return template
@@ -56,9 +60,35 @@ def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
         return unify_tensors(tensors)
     if items := all_of_type(present, Items):
         return unify_items(items, outer)
-    if all(is_list(value) for value in present):
+    if any(map(is_list, present)) and all(map(can_be_sequence, present)):
         return sequence_type(present)
     return unify_nested_lists(present)
+
+
+def may_be_none(value: Value) -> bool:
+    """Return whether a value is None, or may be None at run time."""
+    return isinstance(value, Maybe) or (isinstance(value, Const) and value.value is None)
+
+
+def unify_optional(values: list[Value]) -> Maybe:
+    """Return the type of values of which some may be None; raise Inexpressible where the others
+    have no type in common, and for lists."""
+    alternatives = [
+        value.value if isinstance(value, Maybe) else value
+        for value in values
+        if isinstance(value, Maybe) or not may_be_none(value)
+    ]
+    template = unify(alternatives)
+    if not is_plain(template):
+        raise disagreement(values)
+    return Maybe(Number("", "bool"), template)
+
+
+def is_plain(value: Value) -> bool:
+    """Return whether a value is a number, a tensor or a tuple of these."""
+    if isinstance(value, Items):
+        return value.kind == "tuple" and all(map(is_plain, value.values))
+    return isinstance(value, Tensor) or number_kind(value) is not None
 
 
 def all_of_type(values: list[Value], kind: type[T]) -> list[T]:
@@ -109,6 +139,11 @@ def is_list(value: Value) -> bool:
     return isinstance(value, Sequence) or (isinstance(value, Items) and value.kind == "list")
 
 
+def can_be_sequence(value: Value) -> bool:
+    """Return whether a value is a list that an ONNX sequence can hold, also one of `tolist()`."""
+    return is_list(value) or (isinstance(value, NestedList) and value.depth == 1)
+
+
 def unify_tensors(values: list[Tensor]) -> Tensor:
     """Return the type of tensors of one dtype; its rank is None where the ranks differ. Raises
     Inexpressible for several dtypes."""
@@ -157,15 +192,7 @@ def sequence_type(values: list[Value]) -> Value:
 
     Raises Inexpressible unless all elements are numbers of one kind, or tensors of one dtype.
     """
-    elements: list[Value] = []
-    for value in values:
-        elements.extend(
-            value.values
-            if isinstance(value, Items)
-            else [value.element]
-            if isinstance(value, Sequence)
-            else []
-        )
+    elements = [element for value in values for element in element_types(value)]
     kinds = {number_kind(element) for element in elements}
     if elements and None not in kinds and len(kinds) == 1:
         return Sequence("", Number("", kinds.pop() or ""))
@@ -173,6 +200,15 @@ def sequence_type(values: list[Value]) -> Value:
     if elements and len(tensors) == len(elements):
         return Sequence("", unify_tensors(tensors))
     raise disagreement(elements or values)
+
+
+def element_types(value: Value) -> list[Value]:
+    """Return the elements of a list, or what has the type of all of them."""
+    if isinstance(value, Items):
+        return list(value.values)
+    if isinstance(value, Sequence):
+        return [value.element]
+    return [Number("", value.kind)] if can_be_sequence(value) else []  # type: ignore[union-attr]
 
 
 def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
@@ -187,17 +223,26 @@ def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
         return [name for pair in pairs for name in express(graph, *pair)]
     unnamed_leaves = [leaf for leaf in leaves(template) if not leaf.name]
     if value is None or value is UNDEFINED:
-        return [
-            add_placeholder(graph, leaf, graph.add_failure() if value is None else None)
-            for leaf in unnamed_leaves
-        ]
+        zero = graph.add_failure() if value is None and unnamed_leaves else None
+        return [add_placeholder(graph, leaf, zero) for leaf in unnamed_leaves]
     if not unnamed_leaves:
         return []
+    if isinstance(template, Maybe):
+        return express_optional(graph, value, template)
     return [
         add_sequence(graph, value, template)
         if isinstance(template, Sequence)
         else name_of(graph, value)
     ]
+
+
+def express_optional(graph: Graph, value: Value, template: Maybe) -> list[str]:
+    """Return what `express` does where the value may be None: whether it is not, and the names of
+    its parts, placeholders for None."""
+    if isinstance(value, Maybe):
+        return [value.present.name, *express(graph, value.value, template.value)]
+    present = graph.number(not may_be_none(value), "bool")
+    return [present, *express(graph, UNDEFINED if may_be_none(value) else value, template.value)]
 
 
 def add_placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
@@ -224,10 +269,20 @@ def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
     new node where the elements are known one by one."""
     if isinstance(value, Sequence):
         return value.name
+    if isinstance(value, NestedList):
+        return split_into_sequence(graph, value)
     assert isinstance(value, Items)
     if not value.values:
         return graph.add("SequenceEmpty", dtype=element_type(dtype_of(template.element)))
     return graph.add("SequenceConstruct", *(name_of(graph, element) for element in value.values))
+
+
+def split_into_sequence(graph: Graph, value: NestedList) -> str:
+    """Return the name of the ONNX sequence of the numbers of a list that `tolist()` gave."""
+    name, dtype = value.name, KINDS[value.kind]
+    if value.dtype != dtype:
+        name = graph.add("Cast", name, to=element_type(dtype))
+    return graph.add("SplitToSequence", name, axis=0, keepdims=0)
 
 
 def name_of(graph: Graph, value: Value) -> str:
@@ -253,6 +308,10 @@ def fill_template(template: Value, names: list[str]) -> Value:
             tuple(fill_template(element, names) for element in template.values),
             template.keys,
         )
+    if isinstance(template, Maybe):
+        present = fill_template(template.present, names)
+        assert isinstance(present, Number)
+        return Maybe(present, fill_template(template.value, names))
     if isinstance(template, (Number, Tensor, Sequence, NestedList)) and not template.name:
         return replace(template, name=names.pop(0))
     return template

@@ -17,6 +17,7 @@ from regraft.splitting.emitting.single.graph_values import (
     describe_value,
     number_kind,
 )
+from regraft.splitting.emitting.single.optional_values import require_present
 from regraft.splitting.emitting.single.path_types import Inexpressible, name_of
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region, RegionStep
@@ -94,7 +95,7 @@ class Regions:
         `names`, or a number of the host as a tensor. Raises Inexpressible for other values and
         other dtypes."""
         declared = self.entries[step.number]["inputs"][position]
-        value = names[declared["name"]]
+        value = require_present(graph, names[declared["name"]])
         if not isinstance(value, Tensor) and number_kind(value) is None:
             raise Inexpressible(
                 f"{declared['name']}, {describe_value(value)} that goes into a sub-network,"

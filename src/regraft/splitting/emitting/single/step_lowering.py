@@ -32,6 +32,7 @@ from regraft.splitting.emitting.single.host_branches import (
 )
 from regraft.splitting.emitting.single.liveness import exit_ways, live_names
 from regraft.splitting.emitting.single.loop_lowering import add_loop, check_iterated
+from regraft.splitting.emitting.single.optional_values import narrow_names
 from regraft.splitting.emitting.single.path_types import Inexpressible, fill_template, name_of
 from regraft.splitting.emitting.single.region_inlining import Regions
 from regraft.splitting.errors import Unsplittable
@@ -146,7 +147,7 @@ class Lowering:
         reader = Expressions(graph, names)
         match statement:
             case Assign(target, value):
-                names[target] = reader.evaluate(value)
+                names[target] = reader.evaluate_optional(value)
             case Unpack(targets, value):
                 parts = reader.unpack(reader.evaluate(value), len(targets))
                 names.update(zip(targets, parts, strict=True))
@@ -155,7 +156,7 @@ class Lowering:
             case Evaluate(value):
                 reader.evaluate(value)
             case Return(value):
-                names[RESULT] = reader.evaluate(value)
+                names[RESULT] = reader.evaluate_optional(value)
         return isinstance(statement, (Return, Break, Continue))
 
     # -- branches
@@ -187,14 +188,19 @@ class Lowering:
                 names,
                 graph,
             )
-        test = Expressions(graph, names).evaluate_truth(arms[0][0])
+        first_test = arms[0][0]
+        test = Expressions(graph, names).evaluate_truth(first_test)
         if isinstance(test, Const):
             return self.lower_branch(
                 [(None, arms[0][1])] if test.value else arms[1:], names, graph, leave
             )
         sides = [
-            lambda names, inner: self.lower_block(arms[0][1], names, inner, leave),
-            lambda names, inner: self.lower_branch(arms[1:], names, inner, leave),
+            lambda names, inner: self.lower_block(
+                arms[0][1], narrow_names(names, first_test, True), inner, leave
+            ),
+            lambda names, inner: self.lower_branch(
+                arms[1:], narrow_names(names, first_test, False), inner, leave
+            ),
         ]
         return self.add_if(name_of(graph, test), sides, names, graph)
 
