@@ -1,5 +1,5 @@
-"""Make variants of a recorded call with other sizes: batches of 17 and 8, prime lengths, long inputs, and
-sizes around the constants of the code."""
+"""Make variants of a recorded call with other sizes: batches of 17 and 8, prime lengths, long
+inputs, and sizes around the constants of the code."""
 
 from __future__ import annotations
 
