@@ -67,6 +67,15 @@ def raised_by_unpacking_in_two(_: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_unbinding(_: Any) -> Any:
+    """Return the error of a statement that takes the input `states` apart along the last axis."""
+    states = torch.ones(3, 7, 32)
+    try:
+        _x, _y, _width, _height = states.unbind(-1)
+    except ValueError as error:
+        return drop_traceback(error)
+
+
 def raised_by_range(_: Any) -> Any:
     """Return the error of a loop over `range(states)`."""
     states: Any = SimpleNamespace()
@@ -187,6 +196,9 @@ SUGGESTIONS = {
     ),
     "give_two_parts": InputCase(
         STATES, {"states": Slot("pair", STATES["states"].dims)}, error=raised_by_unpacking_in_two
+    ),
+    "take_unbound_axis": InputCase(
+        STATES, {"states": normal(BATCH, LENGTH, Dim(4))}, error=raised_by_unbinding
     ),
     "take_unpacked_shape": InputCase(
         {"images": normal(BATCH, LENGTH, Dim(32))},

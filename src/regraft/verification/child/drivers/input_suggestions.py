@@ -110,6 +110,11 @@ SUGGESTIONS: _Table = (
     ),
     Repair(
         r"values to unpack",
+        unpacking_fixers.take_unbound_axis,
+        "ValueError: too many values to unpack (expected 4)",
+    ),
+    Repair(
+        r"values to unpack",
         unpacking_fixers.take_unpacked_shape,
         "ValueError: not enough values to unpack (expected 4, got 3)",
     ),

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from regraft.verification.child.checks.source_reads import literal_value
 from regraft.verification.child.drivers import described_shapes
 from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
 from regraft.verification.child.drivers.described_shapes import parsed_statement
@@ -32,6 +33,24 @@ def take_unpacked_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spe
         axes, problem.spec[name], problem.config, pictures=pictures
     ):
         yield {**problem.spec, name: reshaped}
+
+
+def take_unbound_axis(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one has as many elements along an axis as the innermost statement of
+    the error unpacks it to, as `x, y, w, h = boxes.unbind(-1)` does; nothing for another
+    statement."""
+    names, value = described_shapes.unpacking(problem.statement) or ((), None)
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name(name), attr="unbind")):
+            axes = [*value.args, *(keyword.value for keyword in value.keywords)]
+        case _:
+            return
+    axis = literal_value(axes[0]) if axes else 0
+    dims = problem.spec[name].dims if name in problem.spec else ()
+    if isinstance(axis, int) and -len(dims) <= axis < len(dims):
+        place = axis % len(dims)
+        unbound = (*dims[:place], Dim(len(names)), *dims[place + 1 :])
+        yield with_changed_slot(problem.spec, name, dims=unbound)
 
 
 def add_missing_dimensions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
