@@ -40,8 +40,8 @@ from regraft.verification.child.checks.attribute_variants import (
     is_varied_attribute,
     set_labelled_attribute,
 )
+from regraft.verification.child.checks.calls_of_domain import calls_beyond
 from regraft.verification.child.checks.comparison_domain import (
-    calls_beyond,
     domain_of,
     reads_of_arguments,
 )

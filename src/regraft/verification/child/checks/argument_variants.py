@@ -7,7 +7,7 @@ import ast
 import inspect
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -244,3 +244,14 @@ def with_argument(call: Call, signature: inspect.Signature, name: str, value: An
     if position < len(call.args):
         return replace(call, args=(*call.args[:position], value, *call.args[position + 1 :]))
     return replace(call, kwargs={**call.kwargs, name: value})
+
+
+def named_arguments(call: Call, function: Any) -> Mapping[str, Any]:
+    """Return a call's arguments by the names of their parameters; those without a name get a
+    number."""
+    try:
+        names = list(signature_of(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    names += [f"argument {number}" for number in range(len(names), len(call.args))]
+    return {**dict(zip(names, call.args, strict=False)), **call.kwargs}

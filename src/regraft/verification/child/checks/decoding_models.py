@@ -12,8 +12,12 @@ import torch
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Plan, Target
-from regraft.verification.child.checks.argument_variants import signature_of, with_argument
-from regraft.verification.child.checks.comparison_domain import domain_of, named_arguments
+from regraft.verification.child.checks.argument_variants import (
+    named_arguments,
+    signature_of,
+    with_argument,
+)
+from regraft.verification.child.checks.comparison_domain import domain_of
 from regraft.verification.child.checks.consecutive_calls import subject_called_repeatedly
 from regraft.verification.child.checks.mask_variants import masked_calls
 from regraft.verification.child.checks.repeated_calls import Decoding, Generating

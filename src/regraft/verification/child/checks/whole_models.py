@@ -12,12 +12,15 @@ from typing import Any
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_outcomes import Target
 from regraft.verification.child.checks.argument_combinations import single_calls
-from regraft.verification.child.checks.argument_variants import signature_of, varied_argument_calls
+from regraft.verification.child.checks.argument_variants import (
+    named_arguments,
+    signature_of,
+    varied_argument_calls,
+)
 from regraft.verification.child.checks.code_constants import Constants
 from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.checks.comparison_domain import (
     domain_of,
-    named_arguments,
     reads_of_arguments,
 )
 from regraft.verification.child.checks.consecutive_calls import subject_called_repeatedly
