@@ -54,6 +54,13 @@ def test_bad_bytes_are_one_error_with_a_place(content: bytes, line: int | None, 
     assert line is None or error.line == line
 
 
+@pytest.mark.parametrize(("name", "asks"), [("README.md", True), ("x.py", False), ("tool", False)])
+def test_text_of_another_language_is_asked_about(name: str, asks: bool) -> None:
+    error = parse(name, b"See the docs\n")
+    assert isinstance(error, SourceError)
+    assert ("is this a Python file?" in error.message) is asks
+
+
 def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     missing = read(tmp_path / "no.py")
     assert isinstance(missing, SourceError)

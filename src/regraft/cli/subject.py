@@ -6,13 +6,15 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from regraft.cli.shared import print_error, stop
 from regraft.report.terminal import is_terminal
-from regraft.source.object_reference import find_function
+from regraft.source.object_reference import TargetError, find_function
 
 THREADS = click.option(
     "--threads",
@@ -59,15 +61,28 @@ def load_subject(bench_module: Any, target: str, threads: int) -> tuple[Any, Any
 
 
 def call_function(target: str, expected: str, kind: type = object) -> tuple[Any, Any]:
-    """Return the pair that the user's function returns; exit where it raises, or returns anything
-    else than the `expected` pair (in words for the message) that begins with a `kind`."""
+    """Return the pair that the user's function returns; exit where it raises, with the line, or
+    where it returns anything else than the `expected` pair (in words for the message) that begins
+    with a `kind`."""
     try:
         returned = find_function(target, os.getcwd())()
+    except TargetError as problem:
+        stop(f"{target}: {problem}")
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
-        stop(f"{target}: {type(problem).__name__}: {problem}")
+        stop(f"{_place_of(problem, target)}: {type(problem).__name__}: {problem}")
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], kind):
         stop(f"{target}: returns {type(returned).__name__}, not {expected}")
     return returned
+
+
+def _place_of(problem: Exception, target: str) -> str:
+    """Return the file and line of the innermost statement of the target's own module that an error
+    came through; the target itself where there is none."""
+    reference = target.rpartition(":")[0]
+    file = getattr(sys.modules.get(reference), "__file__", None) or str(Path.cwd() / reference)
+    frames = traceback.extract_tb(problem.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{os.path.relpath(file)}:{lines[-1]}" if lines else target
 
 
 def print_progress(text: str) -> None:

@@ -12,18 +12,24 @@ from types import ModuleType
 from typing import Any
 
 
+class TargetError(ValueError):
+    """The error that a target on the command line names no function; the text says why."""
+
+
 def find_function(spec: str, folder: str) -> Callable[..., Any]:
     """Return the function that a target names, with its module imported as seen from `folder`.
 
-    Raise ValueError for a text of another form or that names no function; errors of the user's file
-    are passed on.
+    Raise TargetError for a text of another form, and where there is no such file or function;
+    errors of the user's file are passed on.
     """
     module_reference, _, name = spec.rpartition(":")
     if not module_reference or not name:
-        raise ValueError(f"{spec!r} is not written MODULE:FUNCTION or FILE.py:FUNCTION")
+        raise TargetError(f"{spec!r} is not written MODULE:FUNCTION or FILE.py:FUNCTION")
     if folder not in sys.path:
         sys.path.insert(0, folder)
     path = Path(folder, module_reference)
+    if module_reference.endswith(".py") and not path.is_file():
+        raise TargetError(f"there is no file {module_reference}")
     module = (
         load_source(path, f"{path.stem}__driver")
         if module_reference.endswith(".py")
@@ -31,7 +37,7 @@ def find_function(spec: str, folder: str) -> Callable[..., Any]:
     )
     function = getattr(module, name, None)
     if not callable(function):
-        raise ValueError(f"{module_reference} has no function {name}")
+        raise TargetError(f"{module_reference} has no function {name}")
     return function  # type: ignore[no-any-return]
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 MAX_BYTES = 4 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+_SUFFIXES = ("", ".py", ".pyi", ".ipynb")  # of files of Python, and of texts without a file
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -169,7 +170,9 @@ def parse(path: str, data: bytes) -> SourceFile | SourceError:
             warnings.simplefilter("ignore")  # the file's own SyntaxWarnings are not ours to report
             tree = ast.parse(text.decode("utf-8-sig"), filename=path)
     except SyntaxError as error:
-        return SourceError(path, error.lineno or 0, error.offset or 0, f"syntax error: {error.msg}")
+        hint = "" if Path(path).suffix in _SUFFIXES else "; is this a Python file?"
+        message = f"syntax error: {error.msg}{hint}"
+        return SourceError(path, error.lineno or 0, error.offset or 0, message)
     except (RecursionError, MemoryError):
         return SourceError(path, 0, 0, "nested too deeply to parse")
     except ValueError as error:
