@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.source.object_reference import find_function
+from regraft.source.object_reference import TargetError, find_function
 
 
 @pytest.fixture
@@ -41,5 +41,5 @@ def test_no_such_function(folder: str, name: str) -> None:
 def test_no_such_module(folder: str) -> None:
     with pytest.raises(ModuleNotFoundError):
         find_function("no_such_module_here:build", folder)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(TargetError, match=r"there is no file no_such_file\.py"):
         find_function("no_such_file.py:build", folder)
