@@ -33,7 +33,13 @@ from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair
 from regraft.verification.child.operation_noise import OperationNoise
 from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
-from regraft.verification.child.parameter_values import BIASES, BUFFERS, LOW, alteration_of
+from regraft.verification.child.parameter_values import (
+    BIASES,
+    BUFFERS,
+    LOW,
+    PAIRED,
+    alteration_of,
+)
 from regraft.verification.child.rounding import GROSS_IF_SATURATED
 from regraft.verification.child.session import Session
 from regraft.verification.child.state_watch import is_state
@@ -188,9 +194,10 @@ class _Comparison:
         return is_recorded or self.call.beyond not in ("", VALUES, EXTREME)
 
     @property
-    def has_exact_biases(self) -> bool:
-        """Return whether biases are a number with which code compares, which no rounding moves."""
-        return self.call.label.startswith(BIASES)
+    def has_exact_parameters(self) -> bool:
+        """Return whether biases are a number with which code compares, or rows of parameters are
+        equal, which no rounding moves."""
+        return self.call.label.startswith(BIASES) or self.call.label == PAIRED
 
     def judge(
         self,
@@ -228,7 +235,9 @@ class _Comparison:
             with self.session.ledger.step("truth", self.sides.definition, self.call.label):
                 target = self.sides.exact_original(is_altered(self.call))
                 with ExitStack() as stack:
-                    alteration = alteration_of(self.call.label) if self.has_exact_biases else None
+                    alteration = (
+                        alteration_of(self.call.label) if self.has_exact_parameters else None
+                    )
                     if alteration is not None and target.module is not None:
                         # the copies have the numbers rounded to float32
                         stack.enter_context(weights.change_parameters(target.module, alteration))
@@ -251,7 +260,7 @@ class _Comparison:
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
         dtype = torch.bfloat16 if self.plan.mode == AUTOCAST else None
         is_half = dtype is not None or _is_half_precision(self.original_outcome)
-        if self.has_exact_biases and not is_half:
+        if self.has_exact_parameters and not is_half:
             return farthest
         if original.module is None and self.is_strict:
             return farthest

@@ -10,6 +10,7 @@ import torch
 
 ZERO, LARGE, TINY = "parameters that are zero", "parameters x 1000", "parameters x 1e-6"
 LOW, HALF = "biases of -100", "parameters in bfloat16, inputs in float32"
+PAIRED = "parameters with rows that are equal in pairs"
 BUFFERS = "other buffers of the checkpoint"
 BIASES = "parameters that are zero, biases of "  # followed by a number
 # by label, the new value of a parameter by its name and value; None leaves it alone
@@ -19,6 +20,9 @@ ALTERATIONS: dict[str, Callable[[str, Any], Any]] = {
     TINY: lambda name, value: value * 1e-6,
     LOW: lambda name, value: torch.full_like(value, -100.0) if name.endswith("bias") else None,
     HALF: lambda name, value: value.to(torch.bfloat16),
+    PAIRED: lambda name, value: (
+        value[::2].repeat_interleave(2, 0)[: len(value)] if value.dim() else None
+    ),
 }
 
 

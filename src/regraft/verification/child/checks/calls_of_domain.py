@@ -122,7 +122,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
                 yield from calls_with_numbers_in_buffers(formatted_call, target.module)
         yield from calls_with_other_buffers(call, target.module)
     if has_parameters:
-        yield from altered_calls(call, _compared_numbers(target.module, domain))
+        yield from altered_calls(call, _compared_numbers(target.module, domain), ties=domain.ties)
 
 
 def _calls_with_other_axes(

@@ -44,6 +44,13 @@ from regraft.verification.child.session import Session
 from regraft.verification.definition_changes import Change
 from regraft.verification.names_and_scopes import name_of
 
+# Functions that choose among equal numbers, or share a gradient among them.
+_ORDERING = frozenset(
+    {
+        *("max", "min", "amax", "amin", "maximum", "minimum", "aminmax", "cummax", "cummin"),
+        *("argmax", "argmin", "sort", "argsort", "topk", "median", "kthvalue"),
+    }
+)
 # Ops that assume finite numbers: their kernels may return other results for NaN and infinity
 # (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
@@ -62,8 +69,8 @@ class Domain:
     not read anywhere. `compared_attributes` are those that tests around changed lines compare.
     `formats` are the kinds of number formats that the definition gives a reason to try. `combines`
     tells that attributes also change in pairs, and that widths become odd, `excludes` that excluded
-    positions are NaN; for changes by rules both are False, and there are no compared attributes and
-    no formats.
+    positions are NaN, `ties` that results of layers are equal in pairs; for changes by rules these
+    are False, and there are no compared attributes and no formats.
     """
 
     constants: Constants
@@ -78,6 +85,7 @@ class Domain:
     formats: frozenset[str] = frozenset()
     combines: bool = False
     excludes: bool = False
+    ties: bool = False
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -120,15 +128,21 @@ def _new_domain(definition: str, session: Session) -> Domain:
         frozenset() if session.by_rules else formats_to_try(_texts_of(definition, session)),
         combines=not session.by_rules,
         excludes=not (session.by_rules or _attends(versions, session)),
+        ties=not session.by_rules and bool(_ORDERING & _names_called(versions, session)),
     )
 
 
 def _attends(versions: list[tuple[Change, ModuleType]], session: Session) -> bool:
     """Return whether the changed lines of a version call a softmax or attention: kernels of
     attention skip what a mask excludes, where a product with zero gives NaN."""
-    modules = (session.changed, session.original)
-    names = set().union(*(_called_names(versions, module) for module in modules))
+    names = _names_called(versions, session)
     return any("softmax" in name or "attention" in name for name in names)
+
+
+def _names_called(versions: list[tuple[Change, ModuleType]], session: Session) -> set[str]:
+    """Return the names of the functions and methods that the changed lines of both versions
+    call."""
+    return _called_names(versions, session.original) | _called_names(versions, session.changed)
 
 
 def _tried_not_finite(

@@ -3,6 +3,7 @@ states, cosines and sines."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from regraft.verification.child.call_arguments import Call, tensors
 
 _CONTEXT_LENGTH = 7  # positions of a sequence beside an image
+_LENGTHS = re.compile(r"(^|_)len(s|gths?)?$")  # names of numbers of positions in each row
 
 
 def feature_width(module: Any) -> int:
@@ -40,6 +42,8 @@ def tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]]
     rows, length = first.shape[0], first.shape[1] if first.dim() > 1 else first.shape[0]
     if name.endswith("mask"):
         yield from _masks_like(inputs, rows, random_tensors)
+    if _LENGTHS.search(name):
+        yield "lengths", _lengths_like(rows, length)
     integers = _integers_like(rows, length)
     if name.endswith(("ids", "index", "indices", "positions")):
         yield from integers
@@ -68,6 +72,14 @@ def _masks_like(
         visible = torch.arange(rows * keys).remainder(3).view(rows, keys) != 1
         for mask in (visible[:, None, None], visible, visible[0, :, None]):
             yield f"true and false, shape {list(mask.shape)}", mask
+
+
+def _lengths_like(rows: int, length: int) -> torch.Tensor:
+    """Return a number of positions for each row: all in the first of several, fewer from row to
+    row, at least one; half of them in a single row."""
+    if rows == 1:
+        return torch.tensor([(length + 1) // 2])
+    return (length - torch.arange(rows) * max(1, length // 3)).clamp(min=min(1, length))
 
 
 def _integers_like(rows: int, length: int) -> list[tuple[str, Any]]:

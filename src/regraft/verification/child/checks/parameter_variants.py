@@ -11,19 +11,28 @@ import torch
 
 from regraft.verification.child.call_arguments import Call, map_tensors, tensors
 from regraft.verification.child.checks.value_variants import EXTREME, VALUES
-from regraft.verification.child.parameter_values import ALTERATIONS, BIASES, BUFFERS, LARGE, ZERO
+from regraft.verification.child.parameter_values import (
+    ALTERATIONS,
+    BIASES,
+    BUFFERS,
+    LARGE,
+    PAIRED,
+    ZERO,
+)
 from regraft.verification.child.weights import stable_buffers
 
 
-def altered_calls(call: Call, compared_numbers: Collection[float] = ()) -> Iterator[Call]:
-    """Yield a call for each of ALTERATIONS, and one in which all biases are a number with which
-    changed lines compare, and all other parameters zero; `weights.change_parameters` applies the
-    alteration while the call runs.
+def altered_calls(
+    call: Call, compared_numbers: Collection[float] = (), *, ties: bool = False
+) -> Iterator[Call]:
+    """Yield a call for each of ALTERATIONS, that of rows in pairs for `ties` only, and one in which
+    all biases are a number with which changed lines compare, and all other parameters zero;
+    `weights.change_parameters` applies the alteration while the call runs.
 
     Layers give that number itself then, so that `>` and `>=` differ. Where every result is zero or
     the same, or a softmax is saturated, gradients are those of ties and rounding.
     """
-    for label in ALTERATIONS:
+    for label in ALTERATIONS if ties else ALTERATIONS.keys() - {PAIRED}:
         yield replace(call, label=label, beyond=EXTREME if label in (ZERO, LARGE) else VALUES)
     for number in compared_numbers:
         label = f"{BIASES}{number!r}"
