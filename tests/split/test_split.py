@@ -477,7 +477,7 @@ REFUSED = {
     "Hidden": r"attribute calls of inner.1 \(Counter\)",
     "Replaced": "attribute _buffers of the network",
     "Truths": "not a single whole number",
-    "Equal": "may differ in shape",
+    "Close": "may differ in shape",
     "Several": "the example call fails: TypeError",
     "Fraction": "is read inside a call",
     "Product": "anything but numbers",
