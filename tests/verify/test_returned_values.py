@@ -106,3 +106,21 @@ def test_the_state_of_a_recurrent_network(tmp_path: Path, after: str, status: st
     before = "outputs, state = self.cell(x, state)"
     verdict = verdict_on(tmp_path, RECURRENT, before, after)
     assert verdict.status == status, verdict.reason
+
+
+FLAGGED = (
+    CACHED[: CACHED.index("class Layer")]
+    .replace("past_key_value=None):", "past_key_value=None, use_cache=False):")
+    .replace(
+        "return context, (key, value)", "return context, ((key, value) if use_cache else None)"
+    )
+)
+
+
+def test_keys_and_values_that_only_a_flag_asks_for(tmp_path: Path) -> None:
+    right = verdict_on(tmp_path, FLAGGED, "/ math.sqrt(self.size)", "* self.size**-0.5")
+    assert right.status == "proved", right.reason
+    wrong = verdict_on(
+        tmp_path, FLAGGED, "[past_key_value[1], value]", "[value, past_key_value[1]]"
+    )
+    assert wrong.status == "refuted", wrong.reason

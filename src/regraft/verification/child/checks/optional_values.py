@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.checks.argument_variants import (
     bound_arguments,
     method_of,
+    signature_of,
+    varied_argument_calls,
     with_argument,
 )
 from regraft.verification.child.checks.fitting_values import (
@@ -32,6 +34,7 @@ from regraft.verification.child.checks.source_reads import unpacked_parts
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 
 _PARAMETERS = 6  # the most parameters that get a value
+_FLAGS = 3  # the most flags that are turned, one at a time
 _ACCEPTED = 3  # the most values of a parameter that the original accepts
 _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
 _INTEGER = re.compile(r"\bint\b")
@@ -77,11 +80,13 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     mask_names = [
         name for name in arguments if name.endswith("mask") and arguments[name] is not None
     ]
+    are_unpacked = any(map(_may_be_unpacked, absent_parameters))
     trials = _Trials(
         call,
         target,
         signature,
         execute(target, call, Plan(gradients=False)),
+        list(_outputs_with_flags(call, target)) if are_unpacked else [],
         [name for name, value in arguments.items() if _is_integer(value)],
         mask_names,
     )
@@ -94,6 +99,18 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
                 yield replace(unmasked, label=label, beyond="arguments")
 
 
+def _outputs_with_flags(call: Call, target: Target) -> Iterator[Mapping[str, Any]]:
+    """Yield the results of the original, by path, with each of at most `_FLAGS` flags of a call
+    turned: where such a flag asks for keys and values, a later call takes them."""
+    parameters = signature_of(target.callable).parameters.values()
+    flags = frozenset(p.name for p in parameters if isinstance(p.default, bool))
+    flagged_calls = varied_argument_calls(call, target.callable, flags)
+    for flagged_call in itertools.islice(flagged_calls, _FLAGS):
+        outcome = execute(target, flagged_call, Plan(gradients=False))
+        if outcome.error is None:
+            yield outcome.outputs
+
+
 def _can_get_value(parameter: inspect.Parameter, value: Any) -> bool:
     """Return whether a parameter whose argument is `value` may get a tensor, number or list."""
     if isinstance(value, torch.Tensor):
@@ -104,13 +121,15 @@ def _can_get_value(parameter: inspect.Parameter, value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Trials:
-    """A call whose parameters get values, with the original's outcome without them; the first of
-    `integer_names`, or of `mask_names`, is left out where both are refused together."""
+    """A call whose parameters get values, with the original's outcome without them, and its results
+    with each flag turned; the first of `integer_names`, or of `mask_names`, is left out where both
+    are refused together."""
 
     call: Call
     target: Target
     signature: inspect.Signature
     outcome_without: Outcome
+    outputs_with_flags: list[Mapping[str, Any]]
     integer_names: list[str]
     mask_names: list[str]
 
@@ -122,7 +141,8 @@ class _Trials:
         if _may_be_unpacked(parameter):
             count = unpacked_parts(method_of(self.target.callable), parameter.name)
             tuples = tuples_like(self.call, count)
-            values = itertools.chain(returned_tuples(outputs), tuples, values)
+            returned = map(returned_tuples, (outputs, *self.outputs_with_flags))
+            values = itertools.chain(*returned, tuples, values)
         if _can_be_tensor(parameter):
             values = itertools.chain(values, returned_tensors(outputs))
         for description, value in values:
