@@ -41,13 +41,14 @@ def label(value: object) -> str:
     )
 
 
-def run(rule: Rule, code: str) -> tuple[FileReport, str]:
-    """Return the report on a code and the rewritten text."""
+def run(rule: Rule, code: str, *, explain: bool = True) -> tuple[FileReport, str]:
+    """Return the report on a code and the rewritten text; without `explain`, functions that lack
+    the words of the rule are left out."""
     compiled, problems = compile_rules([rule])
     assert not problems
     source = parse("model.py", code.encode())
     assert isinstance(source, SourceFile)
-    report = check_source(source, compiled, explain=True)
+    report = check_source(source, compiled, explain=explain)
     return report, rewrite_file(report, compiled)[0].decode()
 
 
@@ -75,6 +76,8 @@ def test_before_becomes_after(rule: Rule, example: Example, tmp_path: Path) -> N
         pytest.skip(f"needs {missing[0]}")
     report, changed = run(rule, example.before)
     assert changed == example.after
+    _, filtered = run(rule, example.before, explain=False)
+    assert filtered == changed, "the filter by words leaves a function out"
     ast.parse(changed)
     second_report, unchanged = run(rule, changed)
     assert unchanged == changed, "a second run changes something"

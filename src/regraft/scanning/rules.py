@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from regraft.dsl.syntax import Predicate
 from regraft.matching.compiling import compile_rule
 from regraft.matching.pattern import (
     OWN_CLASS,
     Pattern,
     PatternNode,
     PatternProblem,
+    variables,
 )
 from regraft.matching.requirements import required_calls, required_classes, required_operations
 from regraft.matching.whole_bodies import BodyPattern, compile_body
@@ -52,11 +54,29 @@ class CompiledRule:
         """The nodes that each pattern cannot match without."""
         return tuple(
             frozenset(_need(node) for node in pattern.nodes if _needs_word(node))
-            | {Need(op, name) for op, name in required_calls(pattern, self.rule.syntax.where)}
-            | {Need(op) for op in required_operations(self.rule.syntax.where)}
-            | {Need("class", name) for name in required_classes(self.rule.syntax.where)}
+            | {Need(op, name) for op, name in required_calls(pattern, where)}
+            | {Need(op) for op in required_operations(where)}
+            | {Need("class", name) for name in required_classes(where)}
             for pattern in self.patterns
+            for where in [_conditions_of(pattern, self.rule.syntax.where)]
         )
+
+
+def _conditions_of(pattern: Pattern, where: tuple[Predicate, ...]) -> tuple[Predicate, ...]:
+    """Return the conditions all of whose variables a pattern has: others are about another
+    alternative of the rule."""
+    operands = (operand for node in pattern.nodes for _, operand in node.args)
+    own_names = {
+        *pattern.producers,
+        *pattern.layers,
+        *(node.layer for node in pattern.nodes),
+        *(name for operand in operands for name in variables(operand)),
+    }
+    return tuple(
+        predicate
+        for predicate in where
+        if all(name in own_names for operand in predicate.args for name in variables(operand))
+    )
 
 
 @dataclass(frozen=True, slots=True)
