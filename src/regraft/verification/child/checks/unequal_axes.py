@@ -69,16 +69,15 @@ def lengthen_axes(
 
 
 def shorten_axes(call: Call, accepts: Callable[[Call], bool]) -> Iterator[Call]:
-    """Yield at most `_SINGLE_CALLS` calls that `accepts` accepts and in which some axes, but not
-    the batch, have a single element, as the first row only; at most `_SINGLE_TRIES` are tried.
+    """Yield at most `_SINGLE_CALLS` calls that `accepts` accepts and in which some axes have a
+    single element, as the first row only; at most `_SINGLE_TRIES` are tried.
 
-    One dimension of all tensors is tried first, then all axes of a size, then axes one by one;
-    widths of features come last. What drops dimensions of size 1, or broadcasts along them, does so
-    in such a call.
+    One dimension of all tensors is tried first, then all axes of a size, then axes one by one. What
+    drops dimensions of size 1, or broadcasts along them, does so in such a call. Batches and widths
+    of features alone stay: a width of 1 would be broadcast along the weights of a norm.
     """
-    call_tensors = tensors(call)
-    choices = _choices_to_shorten(call_tensors)
-    candidates = (_shorten(call, choice) for choice in choices if any(dim for _, dim in choice))
+    choices = _choices_to_shorten(tensors(call))
+    candidates = (_shorten(call, choice) for choice in choices)
     accepted = filter(accepts, itertools.islice(candidates, _SINGLE_TRIES))
     yield from itertools.islice(accepted, _SINGLE_CALLS)
 
@@ -117,8 +116,8 @@ def _balance(call: Call, size: int, short: int, long: int) -> Call:
 
 def _choices_to_shorten(call_tensors: list[Any]) -> list[tuple[Axis, ...]]:
     """Return axes of more than one element that may be shortened together, in the order of the
-    trials: those of one size and dimension, those of one size, single ones; each of these with
-    those of features alone last."""
+    trials: those of one size and dimension, those of one size, single ones; no batches or features
+    alone."""
     axes = {
         (number, dim): size
         for number, tensor in enumerate(call_tensors)
@@ -130,14 +129,15 @@ def _choices_to_shorten(call_tensors: list[Any]) -> list[tuple[Axis, ...]]:
     for axis, size in axes.items():
         by_dim.setdefault((size, axis[1]), []).append(axis)
         by_size.setdefault(size, []).append(axis)
-    groups = (by_dim.values(), by_size.values(), ([axis] for axis in axes))
 
-    def has_features_only(choice: list[Axis]) -> bool:
-        """Return whether each of some axes contains features."""
-        return all(is_feature_width(call_tensors[number], dim) for number, dim in choice)
+    def may_be_shortened(choice: tuple[Axis, ...]) -> bool:
+        """Return whether some axes are neither batches alone nor have a width of features alone."""
+        return any(dim for _, dim in choice) and not all(
+            is_feature_width(call_tensors[number], dim) for number, dim in choice
+        )
 
-    ordered = (tuple(choice) for group in groups for choice in sorted(group, key=has_features_only))
-    return list(dict.fromkeys(ordered))
+    groups = (*by_dim.values(), *by_size.values(), *([axis] for axis in axes))
+    return list(filter(may_be_shortened, dict.fromkeys(map(tuple, groups))))
 
 
 def _shorten(call: Call, choice: tuple[Axis, ...]) -> Call:
