@@ -36,7 +36,7 @@ from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 REPAIR_SECONDS = 12.0  # of CPU time, for the repair of one class
-LARGEST = 26_000_000  # the most parameters of a model
+LARGEST = 36_000_000  # the most parameters of a model
 EAGER = "eager"  # the implementation of attention that is written out in the file
 _ASSIGNMENT_TO_SELF = re.compile(r"\s*self\.(\w+) = ")
 # Stages that a trial reaches, in order; 0 is the construction of the configuration.
