@@ -52,14 +52,19 @@ class CompiledRule:
     @property
     def needs(self) -> tuple[Needs, ...]:
         """The nodes that each pattern cannot match without."""
-        return tuple(
-            frozenset(_need(node) for node in pattern.nodes if _needs_word(node))
-            | {Need(op, name) for op, name in required_calls(pattern, where)}
-            | {Need(op) for op in required_operations(where)}
-            | {Need("class", name) for name in required_classes(where)}
-            for pattern in self.patterns
-            for where in [_conditions_of(pattern, self.rule.syntax.where)]
-        )
+        return tuple(_needs_of(pattern, self.rule.syntax.where) for pattern in self.patterns)
+
+
+def _needs_of(pattern: Pattern, where: tuple[Predicate, ...]) -> Needs:
+    """Return the nodes without which a pattern cannot match and fulfil the conditions of its
+    rule."""
+    own_conditions = _conditions_of(pattern, where)
+    return (
+        frozenset(_need(node) for node in pattern.nodes if _needs_word(node))
+        | {Need(op, name) for op, name in required_calls(pattern, own_conditions)}
+        | {Need(op) for op in required_operations(own_conditions)}
+        | {Need("class", name) for name in required_classes(own_conditions)}
+    )
 
 
 def _conditions_of(pattern: Pattern, where: tuple[Predicate, ...]) -> tuple[Predicate, ...]:

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from regraft.matching.conditions.scope import Arguments, Scope, variable_text
+from regraft.matching.memory import SHARING_OPS
 from regraft.structure.model import Node, Value
 
 # Operations that make tensors of zeros; `torch.zeros` is a function without tensors.
 _ZEROS_OPS = frozenset({"new_zeros", "zeros_like"})
 _SCATTER_OPS = frozenset({"scatter", "scatter_"})
-# Operations whose result may share the memory of their input.
-_SHARING_OPS = frozenset(
-    {
-        "contiguous",
-        "detach",
-        "expand",
-        "flatten",
-        "permute",
-        "py.item",
-        "reshape",
-        "squeeze",
-        "t",
-        "to",
-        "transpose",
-        "unsqueeze",
-        "view",
-    }
-)
 
 
 def scattered_ones(args: Arguments, scope: Scope) -> str:
@@ -61,7 +44,7 @@ def _is_written_by_scatter_alone(value: Value) -> bool:
         for use in pending.pop().every_use():
             if use.op == "py.lambda" or (use.effect and not _scatters_ones(use)):
                 return False
-            if use.op in _SHARING_OPS and use.output not in visited:
+            if use.op in SHARING_OPS and use.output not in visited:
                 visited.add(use.output)
                 pending.append(use.output)
     return True

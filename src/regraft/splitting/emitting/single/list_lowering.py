@@ -9,7 +9,6 @@ from regraft.splitting.emitting.single import number_arithmetic
 from regraft.splitting.emitting.single.element_lowering import MAX_LENGTH, Elements
 from regraft.splitting.emitting.single.graph import dtype_of, element_type
 from regraft.splitting.emitting.single.graph_values import (
-    KINDS,
     SAFE_BOUND,
     Const,
     Items,
@@ -26,6 +25,7 @@ from regraft.splitting.emitting.single.graph_values import (
 from regraft.splitting.emitting.single.path_types import (
     add_sequence,
     name_of,
+    numbers_of,
     sequence_type,
     split_into_sequence,
 )
@@ -41,10 +41,7 @@ class Lists(Elements):
         """Return the numbers of a list, as the name of a tensor of one dimension, and their kind;
         None for other values, and for a list or tuple of no elements."""
         if isinstance(values, NestedList) and values.depth == 1:
-            kind, name = values.kind, values.name
-            if values.dtype != KINDS[kind]:
-                name = self.graph.add("Cast", name, to=element_type(KINDS[kind]))
-            return name, kind
+            return numbers_of(self.graph, values), values.kind
         if isinstance(values, Items) and values.kind in ("list", "tuple"):
             kinds = {number_kind(element) for element in values.values}
             if len(kinds) != 1 or None in kinds:
@@ -165,9 +162,11 @@ class Lists(Elements):
         """Return the slice of a list of tuples; None where a part has none."""
         parts = [self.slice_list(part, bounds) for part in rows.values]
         present = tuple(part for part in parts if part is not None)
+        if len(present) < len(parts):
+            return None
         count = self.length(present[0])
         assert isinstance(count, Number)
-        return Rows(present, count) if len(present) == len(parts) else None
+        return Rows(present, count)
 
     def bound_as_vector(self, bound: Value, default: int) -> str | None:
         """Return the name of a bound of a slice, `default` for None, as a tensor of one element;

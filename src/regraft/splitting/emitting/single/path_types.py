@@ -279,10 +279,15 @@ def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
 
 def split_into_sequence(graph: Graph, value: NestedList) -> str:
     """Return the name of the ONNX sequence of the numbers of a list that `tolist()` gave."""
-    name, dtype = value.name, KINDS[value.kind]
-    if value.dtype != dtype:
-        name = graph.add("Cast", name, to=element_type(dtype))
-    return graph.add("SplitToSequence", name, axis=0, keepdims=0)
+    return graph.add("SplitToSequence", numbers_of(graph, value), axis=0, keepdims=0)
+
+
+def numbers_of(graph: Graph, value: NestedList) -> str:
+    """Return the name of the tensor of the numbers of a list that `tolist()` gave, in the format of
+    Python's numbers."""
+    dtype = KINDS[value.kind]
+    is_same = value.dtype == dtype
+    return value.name if is_same else graph.add("Cast", value.name, to=element_type(dtype))
 
 
 def name_of(graph: Graph, value: Value) -> str:

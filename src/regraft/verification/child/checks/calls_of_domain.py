@@ -26,17 +26,10 @@ from regraft.verification.child.checks.attribute_variants import (
     record_reads,
     set_labelled_attribute,
 )
-from regraft.verification.child.checks.code_constants import (
-    Constants,
-)
+from regraft.verification.child.checks.code_constants import Constants
 from regraft.verification.child.checks.comparison_domain import Domain
-from regraft.verification.child.checks.format_variants import (
-    FRACTIONS,
-    calls_in_other_formats,
-)
-from regraft.verification.child.checks.late_attributes import (
-    late_calls,
-)
+from regraft.verification.child.checks.format_variants import FRACTIONS, calls_in_other_formats
+from regraft.verification.child.checks.late_attributes import late_calls
 from regraft.verification.child.checks.mask_variants import (
     added_mask_calls,
     biased_calls,
@@ -53,11 +46,7 @@ from regraft.verification.child.checks.size_variants import (
     reranked_calls,
     resized_calls,
 )
-from regraft.verification.child.checks.unequal_axes import (
-    balance_axes,
-    lengthen_axes,
-    shorten_axes,
-)
+from regraft.verification.child.checks.unequal_axes import balance_axes, lengthen_axes, shorten_axes
 from regraft.verification.child.checks.value_variants import (
     calls_with_numbers_in_buffers,
     tenth_of,

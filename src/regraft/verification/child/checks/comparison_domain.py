@@ -17,10 +17,7 @@ from regraft.verification.child.checks.argument_reads import (
     comparisons_around,
 )
 from regraft.verification.child.checks.attribute_stores import LateStore
-from regraft.verification.child.checks.attribute_variants import (
-    read_attributes,
-    tested_attributes,
-)
+from regraft.verification.child.checks.attribute_variants import read_attributes, tested_attributes
 from regraft.verification.child.checks.code_constants import (
     Constants,
     changed_nodes,
@@ -30,16 +27,9 @@ from regraft.verification.child.checks.code_constants import (
 )
 from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.condition_kinds import is_predicate
-from regraft.verification.child.checks.format_variants import (
-    formats_to_try,
-)
-from regraft.verification.child.checks.late_attributes import (
-    is_mode_or_rate,
-    late_stores_of_file,
-)
-from regraft.verification.child.checks.value_variants import (
-    NOT_FINITE,
-)
+from regraft.verification.child.checks.format_variants import formats_to_try
+from regraft.verification.child.checks.late_attributes import is_mode_or_rate, late_stores_of_file
+from regraft.verification.child.checks.value_variants import NOT_FINITE
 from regraft.verification.child.session import Session
 from regraft.verification.definition_changes import Change
 from regraft.verification.names_and_scopes import name_of
@@ -115,6 +105,7 @@ def _new_domain(definition: str, session: Session) -> Domain:
         itertools.chain.from_iterable(comparisons for comparisons, _ in around)
     )
     tests = itertools.chain.from_iterable(itertools.starmap(changed_tests, versions))
+    excludes, ties = (False, False) if session.by_rules else _rare_inputs(versions, session)
     return Domain(
         constants_of((*((changed_nodes(*pair), pair[1]) for pair in versions), *around)),
         frozenset(node.id for node in nodes if isinstance(node, ast.Name)),
@@ -127,22 +118,19 @@ def _new_domain(definition: str, session: Session) -> Domain:
         compared_attributes,
         frozenset() if session.by_rules else formats_to_try(_texts_of(definition, session)),
         combines=not session.by_rules,
-        excludes=not (session.by_rules or _attends(versions, session)),
-        ties=not session.by_rules and bool(_ORDERING & _names_called(versions, session)),
+        excludes=excludes,
+        ties=ties,
     )
 
 
-def _attends(versions: list[tuple[Change, ModuleType]], session: Session) -> bool:
-    """Return whether the changed lines of a version call a softmax or attention: kernels of
-    attention skip what a mask excludes, where a product with zero gives NaN."""
-    names = _names_called(versions, session)
-    return any("softmax" in name or "attention" in name for name in names)
-
-
-def _names_called(versions: list[tuple[Change, ModuleType]], session: Session) -> set[str]:
-    """Return the names of the functions and methods that the changed lines of both versions
-    call."""
-    return _called_names(versions, session.original) | _called_names(versions, session.changed)
+def _rare_inputs(versions: list[tuple[Change, ModuleType]], session: Session) -> tuple[bool, bool]:
+    """Return whether excluded positions become NaN and whether results become equal in pairs, by
+    the functions that the changed lines of both versions call. Kernels of attention and softmax
+    skip what a mask excludes, where a product with zero gives NaN."""
+    modules = (session.original, session.changed)
+    names = set().union(*(_called_names(versions, module) for module in modules))
+    attends = any("softmax" in name or "attention" in name for name in names)
+    return not attends, not _ORDERING.isdisjoint(names)
 
 
 def _tried_not_finite(

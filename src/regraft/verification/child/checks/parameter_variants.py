@@ -32,7 +32,7 @@ def altered_calls(
     Layers give that number itself then, so that `>` and `>=` differ. Where every result is zero or
     the same, or a softmax is saturated, gradients are those of ties and rounding.
     """
-    for label in ALTERATIONS if ties else ALTERATIONS.keys() - {PAIRED}:
+    for label in (label for label in ALTERATIONS if ties or label != PAIRED):
         yield replace(call, label=label, beyond=EXTREME if label in (ZERO, LARGE) else VALUES)
     for number in compared_numbers:
         label = f"{BIASES}{number!r}"

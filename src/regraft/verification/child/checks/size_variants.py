@@ -49,7 +49,7 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
                     call, size, target, f"{size} -> {target} in every dimension of that size"
                 )
                 if number == 0 and _has_other_axis_of_batch(tensors, size):
-                    yield with_batch(call, size, target)
+                    yield _with_batch(call, size, target)
 
 
 def odd_width_calls(call: Call) -> Iterator[Call]:
@@ -69,7 +69,7 @@ def _has_other_axis_of_batch(tensors: list[Any], size: int) -> bool:
     return any(size in tensor.shape[1:] for tensor in tensors)
 
 
-def with_batch(call: Call, size: int, target: int) -> Call:
+def _with_batch(call: Call, size: int, target: int) -> Call:
     """Return a call in which the first dimension of the tensors with that size there is `target`,
     with rows that are repeated in turn."""
 

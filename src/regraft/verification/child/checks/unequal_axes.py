@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from regraft.execution.nested import map_leaves
-from regraft.verification.child.call_arguments import Call, is_mask, tensors
+from regraft.verification.child.call_arguments import Call, is_mask, map_tensors, tensors
 from regraft.verification.child.checks.size_variants import SIZES, is_feature_width, is_small
 
 _CALLS, _TRIES = 6, 24  # the most calls that are made of one call, and that are tried for them
@@ -100,18 +99,15 @@ def _balance(call: Call, size: int, short: int, long: int) -> Call:
     """Return a labelled copy of the call in which tensors with two dimensions of a size have half
     of the first and the second twice."""
 
-    def balance_leaf(leaf: Any) -> Any:
-        """Return a tensor with both dimensions changed, any other argument as it is."""
-        if not isinstance(leaf, torch.Tensor) or leaf.dim() <= long:
-            return leaf
-        if leaf.shape[short] != size or leaf.shape[long] != size:
-            return leaf
-        half = leaf.narrow(short, 0, size // 2)
+    def balance(tensor: Any) -> Any:
+        """Return a tensor with both dimensions changed; one without them as it is."""
+        if tensor.dim() <= long or not tensor.shape[short] == tensor.shape[long] == size:
+            return tensor
+        half = tensor.narrow(short, 0, size // 2)
         return torch.cat([half, half.flip(long)], long).contiguous()
 
-    args, kwargs = map_leaves((call.args, dict(call.kwargs)), balance_leaf)
     label = f"{size} -> {size // 2} in dimension {short} and {2 * size} in dimension {long} only"
-    return replace(call, args=args, kwargs=kwargs, label=label, beyond=SIZES)
+    return map_tensors(call, balance, label, SIZES)
 
 
 def _choices_to_shorten(call_tensors: list[Any]) -> list[tuple[Axis, ...]]:
@@ -144,18 +140,14 @@ def _shorten(call: Call, choice: tuple[Axis, ...]) -> Call:
     """Return a labelled copy of the call in which some axes have their first row only."""
     numbers = itertools.count()
 
-    def shorten_leaf(leaf: Any) -> Any:
-        """Return a tensor with the chosen axes shortened, any other argument as it is."""
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
+    def shorten(tensor: Any) -> Any:
+        """Return the next tensor with the chosen axes shortened."""
         number = next(numbers)
         for _, dim in (axis for axis in choice if axis[0] == number):
-            leaf = leaf.narrow(dim, 0, 1)
-        return leaf.contiguous()
+            tensor = tensor.narrow(dim, 0, 1)
+        return tensor.contiguous()
 
-    args, kwargs = map_leaves((call.args, dict(call.kwargs)), shorten_leaf)
-    label = f"size 1 in {_places(choice)} only"
-    return replace(call, args=args, kwargs=kwargs, label=label, beyond=SIZES)
+    return map_tensors(call, shorten, f"size 1 in {_places(choice)} only", SIZES)
 
 
 def _places(choice: tuple[Axis, ...]) -> str:
@@ -202,17 +194,14 @@ def _lengthen(call: Call, size: _Size, choice: tuple[Axis, ...]) -> Call:
     order = torch.cat([torch.arange(size.size), random_rows])
     numbers = itertools.count()
 
-    def lengthen_leaf(leaf: Any) -> Any:
-        """Return a tensor with the axes of the size lengthened, any other argument as it is."""
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
+    def lengthen(tensor: Any) -> Any:
+        """Return the next tensor with the axes of the size lengthened or cut."""
         number = next(numbers)
-        for dim in range(leaf.dim()):
+        for dim in range(tensor.dim()):
             if (number, dim) in size.axes:
                 rows = order if (number, dim) in choice else order[: size.shorter]
-                leaf = leaf.index_select(dim, rows)
-        return leaf.contiguous()
+                tensor = tensor.index_select(dim, rows)
+        return tensor.contiguous()
 
-    args, kwargs = map_leaves((call.args, dict(call.kwargs)), lengthen_leaf)
     label = f"{size.size} -> {length} in {_places(choice)} only"
-    return replace(call, args=args, kwargs=kwargs, label=label, beyond=SIZES)
+    return map_tensors(call, lengthen, label, SIZES)

@@ -181,7 +181,8 @@ def with_undefined_end(call: Call) -> Call:
     """Return a call whose floating point tensors are NaN at the last index of their second axis:
     what an optional mask or length excludes may still be multiplied by zero, which gives NaN.
 
-    Tensors of fewer than three axes and masks stay as they are."""
+    Tensors of fewer than three axes and masks stay as they are.
+    """
 
     def replace_end(leaf: Any) -> Any:
         """Return a copy of a floating point tensor of at least three dimensions with its end

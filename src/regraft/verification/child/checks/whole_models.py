@@ -19,10 +19,7 @@ from regraft.verification.child.checks.argument_variants import (
 )
 from regraft.verification.child.checks.code_constants import Constants
 from regraft.verification.child.checks.code_replacement import syntax_tree
-from regraft.verification.child.checks.comparison_domain import (
-    domain_of,
-    reads_of_arguments,
-)
+from regraft.verification.child.checks.comparison_domain import domain_of, reads_of_arguments
 from regraft.verification.child.checks.consecutive_calls import subject_called_repeatedly
 from regraft.verification.child.checks.constructed_parts import parts_as_constructed
 from regraft.verification.child.checks.constructor_options import note_options, varied_parts

@@ -114,9 +114,8 @@ def _slots_of_applied_layers(model: Any, slots: Mapping[str, Slot], side: Any) -
     applied: dict[str, Slot] = {}
     for name, layer in layers.items():
         if isinstance(layer, nn.Embedding):
-            tokens = Slot("ids", (BATCH, LENGTH), layer.num_embeddings)
-            further_names = [other for other in slots if other in FURTHER_TOKENS]
-            applied = {**dict.fromkeys(further_names, tokens), **applied, name: tokens}
+            tokens = _token_slots(slots, [name], layer)
+            applied = {**tokens, **applied, name: tokens[name]}
         elif isinstance(layer, nn.Conv2d):
             applied[name] = replace(slots[name], dims=_image_dims(layer, model, side))
         elif type(layer) in _SPATIAL_DIMS:
@@ -170,10 +169,19 @@ def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
         return {}
     if not isinstance(first_layer, nn.Embedding):
         return {}
-    further_names = [other for other in slots if other in FURTHER_TOKENS]
     categories = [other for other in slots if other in CATEGORY_INPUTS]
-    tokens = Slot("ids", (BATCH, LENGTH), first_layer.num_embeddings)
-    return dict.fromkeys(categories or [name, *further_names], tokens)
+    tokens = _token_slots(slots, categories or [name], first_layer)
+    return {name: tokens[name] for name in categories} or tokens
+
+
+def _token_slots(
+    slots: Mapping[str, Slot], names: list[str], table: nn.Embedding
+) -> dict[str, Slot]:
+    """Return by name the slots of token ids of a table, for some parameters and those of
+    `FURTHER_TOKENS`."""
+    further_names = [other for other in slots if other in FURTHER_TOKENS]
+    tokens = Slot("ids", (BATCH, LENGTH), table.num_embeddings)
+    return dict.fromkeys((*names, *further_names), tokens)
 
 
 def _nodes_of_graph(slots: Mapping[str, Slot]) -> dict[str, Slot]:
