@@ -121,6 +121,20 @@ def test_other_modules_are_called(layer: nn.Module) -> None:
     assert calls == [1]
 
 
+def test_a_softmax_with_hooks_is_called() -> None:
+    tensors, calls, layer = inputs(), [], nn.Softmax(dim=-1)
+    assert implementation("attention", *tensors, softmax=layer) == "torch-native"
+    assert torch.equal(attention(*tensors, softmax=layer), attention(*tensors))
+    layer.register_forward_hook(lambda *_: calls.append(1))
+    torch.testing.assert_close(attention(*tensors, softmax=layer), composition(*tensors))
+    assert calls == [1]
+    over_queries = nn.Softmax(dim=-2)
+    torch.testing.assert_close(
+        attention(*tensors, softmax=over_queries),
+        over_queries(tensors[0] @ tensors[1].transpose(-1, -2)) @ tensors[2],
+    )
+
+
 def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
     query, key, value = inputs()
     temperature = torch.rand(3, 1, 1) + 1

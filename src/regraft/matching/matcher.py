@@ -73,6 +73,19 @@ def _has_calls(calls: Collection[tuple[str, str]], body: Body) -> bool:
     return all(op in body.index and name in called_names for op, name in calls)
 
 
+def _split_by_conditions(
+    states: Iterable[State], count: int
+) -> tuple[Iterator[State], Iterator[State]]:
+    """Return the states whose tests after the first `count` do not depend on a branch, and the
+    others."""
+    unconditional: list[State] = []
+    conditional: list[State] = []
+    for state in states:
+        holds_in_branch = any(isinstance(test, Holds) for test in state[2][count:])
+        (conditional if holds_in_branch else unconditional).append(state)
+    return iter(unconditional), iter(conditional)
+
+
 def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
     """Return the nodes of a body that the first output of a pattern may match: those of its
     operation, and calls that may turn out at run time to compute it."""
@@ -350,14 +363,17 @@ class _Matcher:
         """Yield the states in which a value matches the output of a pattern's node.
 
         The value is the node's output directly or in one branch of several, or bypasses an optional
-        node.
+        node. States in which all branches bypass it come before those that hold in one branch.
         """
         bindings, nodes, tests = state
         if pattern_node.skip:
             yield from self._match_skip(pattern_node, value, state, user)
             return
+        bypassing = self._match_bypass(pattern_node, value, state, user)
         if value.origin == "phi" and is_branching(value):
             yield from self._match_none_branch(pattern_node, value, state)
+            unconditional, bypassing = _split_by_conditions(bypassing, len(tests))
+            yield from unconditional
             for guard, option in value.options:
                 yield from self._match_producer(
                     pattern_node, option, (bindings, nodes, (*tests, Holds(guard))), user
@@ -371,7 +387,15 @@ class _Matcher:
             self._record_miss(len(nodes), f"the input of {describe_node(user)} {reason}", user.expr)
         else:
             yield from self._match_node(pattern_node, value.node, state)
+        yield from bypassing
+
+    def _match_bypass(
+        self, pattern_node: PatternNode, value: Value, state: State, user: Node
+    ) -> Iterator[State]:
+        """Yield the states in which an optional node is left out and a value matches its operand;
+        nothing for a node that has to be there."""
         if pattern_node.bypass:
+            bindings, nodes, tests = state
             operand = dict(pattern_node.args)[pattern_node.bypass]
             yield from self._match_operand(
                 operand, value, ({**bindings, pattern_node.output: value}, nodes, tests), user

@@ -22,6 +22,7 @@ def attention(
     mask: torch.Tensor | None = None,
     keep: torch.Tensor | None = None,
     fill: torch.Tensor | float | None = None,
+    softmax: Any = None,
     dropout: Any = None,
     p: float = 0.0,
     training: bool = False,
@@ -34,17 +35,26 @@ def attention(
 
     Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`, `value` `(..., S, V)`, the result `(...,
     L, V)`. `mask` is added to the scores and broadcasts to `(..., L, S)`, as does the boolean
-    `keep`: scores where `keep` is false become `fill`, by default the lowest number of the dtype,
-    before the mask is added. `dropout` is the model's own module; without it, `p` and `training`
-    are those of the functional dropout. Arguments that `scaled_dot_product_attention` does not take
-    as the original does (a dropout that is not a plain `torch.nn.Dropout`, inputs of several
-    dtypes, a scale or fill that is a tensor, a fill above the lowest number) run as the
-    composition, and so do half precision on CPU and masks in a traced call with gradients on CPU,
-    where the composition is faster.
+    `keep`: scores where `keep` is false become `fill`, by default the lowest number of the
+    dtype, before the mask is added. `softmax` and `dropout` are the model's own modules;
+    without a module of dropout, `p` and `training` are those of the functional dropout.
+    Arguments that `scaled_dot_product_attention` does not take as the original does (a module
+    that is not a plain `torch.nn.Softmax` or `torch.nn.Dropout`, inputs of several dtypes, a
+    scale or fill that is a tensor, a fill above the lowest number) run as the composition, and
+    so do half precision on CPU and masks in a traced call with gradients on CPU, where the
+    composition is faster.
     """
     scales = (scale, divisor, factor)
     implementation = attention_implementation(
-        query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, scales=scales
+        query,
+        key,
+        value,
+        mask=mask,
+        keep=keep,
+        fill=fill,
+        softmax=softmax,
+        dropout=dropout,
+        scales=scales,
     )
     if implementation != "torch-native":
         return attention_reference(
@@ -54,6 +64,7 @@ def attention(
             mask=mask,
             keep=keep,
             fill=fill,
+            softmax=softmax,
             dropout=dropout,
             p=p,
             training=training,
@@ -122,6 +133,7 @@ def attention_reference(
     mask: torch.Tensor | None = None,
     keep: torch.Tensor | None = None,
     fill: torch.Tensor | float | None = None,
+    softmax: Any = None,
     dropout: Any = None,
     p: float = 0.0,
     training: bool = False,
@@ -129,8 +141,8 @@ def attention_reference(
     divisor: float = 1.0,
     factor: float = 1.0,
 ) -> torch.Tensor:
-    """Compute the composition that the op replaces, with the dropout called as the model
-    calls it."""
+    """Compute the composition that the op replaces, with its modules called as the model calls
+    them."""
     scores = torch.matmul(query, key.transpose(-1, -2)) * scale / divisor / factor
     if keep is not None:
         lowest = torch.finfo(scores.dtype).min if fill is None else fill
@@ -139,7 +151,8 @@ def attention_reference(
         )
     if mask is not None:
         scores = scores + mask
-    weights = functional.softmax(scores, dim=-1).to(value.dtype)
+    weights = functional.softmax(scores, dim=-1) if softmax is None else softmax(scores)
+    weights = weights.to(value.dtype)
     dropped = functional.dropout(weights, p, training) if dropout is None else dropout(weights)
     return torch.matmul(dropped, value)
 
@@ -152,11 +165,14 @@ def attention_implementation(
     mask: torch.Tensor | None = None,
     keep: torch.Tensor | None = None,
     fill: torch.Tensor | float | None = None,
+    softmax: Any = None,
     dropout: Any = None,
     scales: tuple[Any, ...] = (),
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not _are_tensors(query, key, value, mask, keep):
+        return "reference"
+    if softmax is not None and not _is_over_keys(softmax, query):
         return "reference"
     if dropout is not None and not is_plain(dropout, nn.Dropout):
         return "reference"
@@ -190,6 +206,11 @@ def _are_tensors(*operands: Any) -> bool:
         if operand is not None and not isinstance(operand, torch.Tensor):
             return False
     return not are_overridden(*operands)
+
+
+def _is_over_keys(softmax: Any, query: torch.Tensor) -> bool:
+    """Return whether a module is a plain softmax over the last dimension of the scores."""
+    return is_plain(softmax, nn.Softmax) and softmax.dim in (-1, query.dim() - 1)
 
 
 def _are_scales_constant(scales: tuple[Any, ...]) -> bool:

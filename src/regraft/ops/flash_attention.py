@@ -25,6 +25,7 @@ def flash_attention(
     value: torch.Tensor,
     *,
     mask: torch.Tensor | None = None,
+    softmax: Any = None,
     dropout: Any = None,
     p: float = 0.0,
     training: bool = False,
@@ -41,7 +42,7 @@ def flash_attention(
     """
     scales = (scale, divisor, factor)
     name = flash_attention_implementation(
-        query, key, value, mask=mask, dropout=dropout, scales=scales
+        query, key, value, mask=mask, softmax=softmax, dropout=dropout, scales=scales
     )
     kernel = _flash_attention_kernel()
     if name != "flash-attn" or kernel is None:
@@ -50,6 +51,7 @@ def flash_attention(
             key,
             value,
             mask=mask,
+            softmax=softmax,
             dropout=dropout,
             p=p,
             training=training,
@@ -90,11 +92,14 @@ def flash_attention_implementation(
     value: torch.Tensor,
     *,
     mask: torch.Tensor | None = None,
+    softmax: Any = None,
     dropout: Any = None,
     scales: tuple[Any, ...] = (),
 ) -> str:
     """Name the implementation for these arguments: "flash-attn", "torch-native" or "reference"."""
-    name = attention_implementation(query, key, value, mask=mask, dropout=dropout, scales=scales)
+    name = attention_implementation(
+        query, key, value, mask=mask, softmax=softmax, dropout=dropout, scales=scales
+    )
     if name != "torch-native" or mask is not None:
         return name
     shapes_fit = query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]

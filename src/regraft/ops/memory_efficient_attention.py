@@ -26,6 +26,7 @@ def memory_efficient_attention(
     mask: torch.Tensor | None = None,
     keep: torch.Tensor | None = None,
     fill: torch.Tensor | float | None = None,
+    softmax: Any = None,
     dropout: Any = None,
     p: float = 0.0,
     training: bool = False,
@@ -41,7 +42,15 @@ def memory_efficient_attention(
     """
     scales = (scale, divisor, factor)
     name = memory_efficient_attention_implementation(
-        query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, scales=scales
+        query,
+        key,
+        value,
+        mask=mask,
+        keep=keep,
+        fill=fill,
+        softmax=softmax,
+        dropout=dropout,
+        scales=scales,
     )
     kernel = _xformers_kernel()
     if name != "xformers" or kernel is None:
@@ -52,6 +61,7 @@ def memory_efficient_attention(
             mask=mask,
             keep=keep,
             fill=fill,
+            softmax=softmax,
             dropout=dropout,
             p=p,
             training=training,
@@ -115,12 +125,21 @@ def memory_efficient_attention_implementation(
     mask: torch.Tensor | None = None,
     keep: torch.Tensor | None = None,
     fill: torch.Tensor | float | None = None,
+    softmax: Any = None,
     dropout: Any = None,
     scales: tuple[Any, ...] = (),
 ) -> str:
     """Name the implementation for these arguments: "xformers", "torch-native" or "reference"."""
     name = attention_implementation(
-        query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, scales=scales
+        query,
+        key,
+        value,
+        mask=mask,
+        keep=keep,
+        fill=fill,
+        softmax=softmax,
+        dropout=dropout,
+        scales=scales,
     )
     fits = name == "torch-native" and query.device.type == "cuda" and query.dim() == 4
     mask_is_constant = not any(

@@ -26,27 +26,15 @@ from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.call_recording import Recorded, Recorder
 from regraft.verification.child.call_variants import AS_RECORDED, SMALL, laid_out_calls, variants
-from regraft.verification.child.checks.argument_combinations import (
-    changed_names,
-    combined_calls,
-    optional_names,
-    single_calls,
-)
-from regraft.verification.child.checks.argument_variants import method_name
 from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
-    attribute_calls_with_arguments,
     is_settable,
-    is_varied_attribute,
     set_labelled_attribute,
 )
-from regraft.verification.child.checks.calls_of_domain import calls_beyond
 from regraft.verification.child.checks.comparison_domain import (
     domain_of,
-    reads_of_arguments,
 )
 from regraft.verification.child.checks.size_variants import resized_calls
-from regraft.verification.child.checks.symbolic_sizes import sizes_of_guards
 from regraft.verification.child.checks.value_variants import EXTREME, UNDEFINED
 from regraft.verification.child.comparison_setting import (
     SEEDS,
@@ -67,6 +55,12 @@ from regraft.verification.child.parameter_values import BUFFERS, alteration_of
 from regraft.verification.child.result_comparison import describe_differences
 from regraft.verification.child.session import Session
 from regraft.verification.child.torch_modes import INFERENCE, MODES, SWITCHED, switched_submodules
+from regraft.verification.child.widened_calls import (
+    module_of,
+    note_given_arguments,
+    values_read_by_one_version,
+    widened_calls,
+)
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _SIZES = 2  # calls that differ in sizes alone, which are compared beyond the recorded inputs
@@ -213,28 +207,11 @@ def _setting_for(entry: Recorded, setting: Setting, session: Session) -> Setting
     that only one version reads. A slow subject, and one that is compared once without such values,
     keep the setting. Adds to `session.first_subjects`."""
     subject = setting.subject
-    values = _values_read_by_one_version(entry, setting, session)
+    values = values_read_by_one_version(entry, setting, session)
     first_name = session.first_subjects.setdefault(f"{entry.definition} {values}", subject.name)
     if first_name != subject.name or subject.slow or (subject.once and not values):
         return setting
     return replace(setting, subject=replace(subject, light=False))
-
-
-def _values_read_by_one_version(entry: Recorded, setting: Setting, session: Session) -> str:
-    """Return the values of the attributes that the changed lines of one version read and the other
-    version does not, of the module of a recorded call, as the text of a list of pairs (name,
-    value); "" without such attributes, and where `session.beyond` is not set. Values other than
-    numbers, truth values and strings are left out.
-
-    A number in the place of such an attribute is right for one of its values.
-    """
-    names = (
-        domain_of(entry.definition, session).read_by_one_version if session.beyond else frozenset()
-    )
-    module = _module_of(entry, setting) if names else None
-    values = vars(module) if module is not None else {}
-    plain = [(name, values[name]) for name in sorted(names & values.keys())]
-    return str([pair for pair in plain if isinstance(pair[1], bool | int | float | str)] or "")
 
 
 def _is_covered(
@@ -270,17 +247,10 @@ def _element_count(call: Call) -> int:
     return sum(tensor.numel() for tensor in call_arguments.tensors(call))
 
 
-def _module_of(entry: Recorded, setting: Setting) -> Any:
-    """Return the module of the original that a recorded call is of; None for a function, and where
-    the original has no such module."""
-    modules = dict(setting.pair.original.named_modules())
-    return modules.get(entry.path) if entry.path is not None else None
-
-
 def _context_of(entry: Recorded, setting: Setting) -> str:
     """Return a text that is equal for recorded calls of a definition in the same setting, of
     modules that print alike, with the same plain attributes and configurations."""
-    module = _module_of(entry, setting)
+    module = module_of(entry, setting)
     plain: dict[str, Any] = {}
     configs: dict[int, Any] = {}
     for path, submodule in module.named_modules() if module is not None else ():
@@ -352,7 +322,7 @@ def _calls_to_replay(
     if setting.first:
         calls += laid_out_calls(entry.call)
         if session.beyond:
-            calls += _further_calls(entry, setting, session)
+            calls += widened_calls(entry, setting, session)
     elif session.beyond and not session.by_rules and setting.dtype in ("bfloat16", "float16"):
         calls += _longest_call(entry, setting, session)
     return calls
@@ -392,72 +362,6 @@ def _refute(
     recipe = describe_failure(setting.subject, setting.seed, setting, (entry, call), difference)
     session.ledger.refute(
         entry.definition, sentence_with_place(entry, call, setting, difference), recipe
-    )
-
-
-def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
-    """Return calls with other masks, sizes and values than a recorded call; () where the calls of
-    the definition with arguments of the same classes in the same mode were widened before, with the
-    same values of attributes that only one version reads.
-
-    Adds to `session.widened`. In a thorough session path and subject count as well. Sizes that
-    guards of the captured graphs compare are tried, too.
-    """
-    kinds = map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
-    place = f" {entry.path} {setting.subject.name}" if session.thorough else ""
-    values = _values_read_by_one_version(entry, setting, session)
-    key = entry.definition, f"{kinds} {setting.mode}{place}{values}"
-    if key in session.widened:
-        return ()
-    session.widened.add(key)
-    sides = sides_of(entry, setting, session)
-    domain = domain_of(entry.definition, session)
-    sizes = sizes_of_guards(
-        sides.original, sides.changed, entry.call, entry.definition, session.ledger
-    )
-    if sizes:
-        constants = replace(
-            domain.constants, sizes=tuple(dict.fromkeys((*domain.constants.sizes, *sizes)))
-        )
-        domain = replace(domain, constants=constants)
-    combined = _combined_calls(entry.call, sides, session)
-    return (*calls_beyond(entry.call, sides.original, domain), *combined)
-
-
-def _combined_calls(call: Call, sides: Sides, session: Session) -> list[Call]:
-    """Return calls in which several arguments that changed lines read have another value, and
-    those with another attribute that they read and another argument. Sets of arguments that both
-    versions refuse alike are added to `session.given_together`."""
-    original = sides.original
-    key = sides.definition, method_name(original.callable)
-    reads = reads_of_arguments(*key, session)
-    combinations = combined_calls(call, original, reads)
-    for names, refused_call in combinations.refused.items():
-        plan = Plan(gradients=False)
-        outcomes = [execute(target, refused_call, plan) for target in (original, sides.changed)]
-        if type(outcomes[0].error) is type(outcomes[1].error):
-            session.given_together.setdefault(key, set()).add(names)
-    attributes = reads.attributes
-    calls = combinations.calls
-    if reads.names and any(is_varied_attribute(name, original.module) for name in attributes):
-        calls += attribute_calls_with_arguments(
-            single_calls(call, original, reads), original.module, attributes
-        )
-    return calls
-
-
-def _note_given_arguments(call: Call, sides: Sides, session: Session) -> None:
-    """Add to `session.given_together` which arguments that changed lines read have another value
-    than their default in a call that was compared; nothing for changes by rules."""
-    if session.by_rules or not session.beyond:
-        return
-    function = sides.original.callable
-    key = sides.definition, method_name(function)
-    reads = reads_of_arguments(*key, session)
-    considered = frozenset(optional_names(call, function, reads))
-    session.combined_arguments.setdefault(key, set()).update(considered)
-    session.given_together.setdefault(key, set()).add(
-        changed_names(call, function, reads) & considered
     )
 
 
@@ -517,7 +421,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
                 else:
                     return replace(result, mode=_mode_of(plan))
             elif result is not None:
-                _note_given_arguments(call, sides, session)
+                note_given_arguments(call, sides, session)
                 count_comparison(record, setting, call, result, plan.mode)
                 record.replays += 1
                 record.instances.add(entry.path or entry.definition)

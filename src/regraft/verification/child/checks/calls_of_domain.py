@@ -35,7 +35,10 @@ from regraft.verification.child.checks.mask_variants import (
     biased_calls,
     masked_calls,
 )
-from regraft.verification.child.checks.optional_values import optional_value_calls
+from regraft.verification.child.checks.optional_values import (
+    calls_without_options,
+    optional_value_calls,
+)
 from regraft.verification.child.checks.parameter_variants import (
     altered_calls,
     calls_in_other_layouts,
@@ -91,6 +94,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from calls_with_dropout_rate(call, target)
     optional_calls = tuple(optional_value_calls(call, target))
     yield from optional_calls
+    yield from calls_without_options(call, target)
     for optional_call in optional_calls[:_OPTIONAL]:
         yield from lengthen_axes(optional_call, accepts, 2)
     if domain.excludes and domain.not_finite:

@@ -1,5 +1,5 @@
-"""Make variants of a recorded call in which parameters that default to None get values: states,
-biases, positions, indices."""
+"""Make variants of a recorded call in which parameters that default to None get values (states,
+biases, positions, indices), or lose those that they have."""
 
 from __future__ import annotations
 
@@ -97,6 +97,27 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
                 unmasked = with_argument(candidate, signature, name, None)
                 label = f"{candidate.label}, without {name}"
                 yield replace(unmasked, label=label, beyond="arguments")
+
+
+def calls_without_options(call: Call, target: Target) -> Iterator[Call]:
+    """Yield a call without the value of each of at most `_PARAMETERS` parameters that default to
+    None, where the original accepts it and its results change."""
+    bound = bound_arguments(call, target.callable)
+    if bound is None:
+        return
+    given_names = [
+        name
+        for name, value in bound.arguments.items()
+        if value is not None and bound.signature.parameters[name].default is None
+    ]
+    if not given_names:
+        return
+    outcome = execute(target, call, Plan(gradients=False))
+    for name in given_names[:_PARAMETERS]:
+        candidate = with_argument(call, bound.signature, name, None)
+        outcome_without = execute(target, candidate, Plan(gradients=False))
+        if outcome_without.error is None and changes_result(outcome_without, outcome):
+            yield replace(candidate, label=f"{name} = None", beyond="arguments")
 
 
 def _outputs_with_flags(call: Call, target: Target) -> Iterator[Mapping[str, Any]]:
