@@ -245,3 +245,15 @@ def test_what_flash_attn_is_given(
     ]
     bias = torch.ones(4, 4, dtype=dtype) if mask else None
     assert implementation("flash_attention", *tensors, mask=bias) == expected
+
+
+def test_a_layer_of_softmax_is_called_where_the_kernel_is_not_its_own() -> None:
+    tensors, layer, calls = inputs(), nn.Softmax(dim=-1), list[Any]()
+    expected = composition(*tensors)
+    assert implementation("attention", *tensors, softmax=layer) == "torch-native"
+    torch.testing.assert_close(attention(*tensors, softmax=layer), expected)
+    layer.register_forward_hook(lambda *call: calls.append(call))
+    torch.testing.assert_close(attention(*tensors, softmax=layer), expected)
+    assert len(calls) == 1
+    queries = torch.softmax(tensors[0] @ tensors[1].transpose(-1, -2), -2) @ tensors[2]
+    torch.testing.assert_close(attention(*tensors, softmax=nn.Softmax(dim=-2)), queries)

@@ -28,6 +28,7 @@ def attention(
     scale: float = 1.0,
     divisor: float = 1.0,
     factor: float = 1.0,
+    softmax: Any = None,
 ) -> torch.Tensor:
     """Return `dropout(softmax(query @ key.transpose(-1, -2) * scale / divisor / factor + mask, -1))
     @ value`.
@@ -35,16 +36,24 @@ def attention(
     Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`, `value` `(..., S, V)`, the result `(...,
     L, V)`. `mask` is added to the scores and broadcasts to `(..., L, S)`, as does the boolean
     `keep`: scores where `keep` is false become `fill`, by default the lowest number of the dtype,
-    before the mask is added. `dropout` is the model's own module; without it, `p` and `training`
-    are those of the functional dropout. Arguments that `scaled_dot_product_attention` does not take
-    as the original does (a dropout that is not a plain `torch.nn.Dropout`, inputs of several
-    dtypes, a scale or fill that is a tensor, a fill above the lowest number) run as the
-    composition, and so do half precision on CPU and masks in a traced call with gradients on CPU,
-    where the composition is faster.
+    before the mask is added. `dropout` and `softmax` are the model's own modules; without a
+    dropout, `p` and `training` are those of the functional dropout. Arguments that
+    `scaled_dot_product_attention` does not take as the original does (a dropout or softmax that is
+    not a plain one of `torch.nn`, inputs of several dtypes, a scale or fill that is a tensor, a
+    fill above the lowest number) run as the composition, and so do half precision on CPU and masks
+    in a traced call with gradients on CPU, where the composition is faster.
     """
     scales = (scale, divisor, factor)
     implementation = attention_implementation(
-        query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, scales=scales
+        query,
+        key,
+        value,
+        mask=mask,
+        keep=keep,
+        fill=fill,
+        dropout=dropout,
+        scales=scales,
+        softmax=softmax,
     )
     if implementation != "torch-native":
         return attention_reference(
@@ -60,6 +69,7 @@ def attention(
             scale=scale,
             divisor=divisor,
             factor=factor,
+            softmax=softmax,
         )
     total_scale = scale / divisor / factor
     bias, rate = mask_and_rate(query, mask, keep, fill, dropout, p if training else 0.0)
@@ -128,9 +138,10 @@ def attention_reference(
     scale: float = 1.0,
     divisor: float = 1.0,
     factor: float = 1.0,
+    softmax: Any = None,
 ) -> torch.Tensor:
-    """Compute the composition that the op replaces, with the dropout called as the model
-    calls it."""
+    """Compute the composition that the op replaces, with the dropout and the softmax called as the
+    model calls them."""
     scores = torch.matmul(query, key.transpose(-1, -2)) * scale / divisor / factor
     if keep is not None:
         lowest = torch.finfo(scores.dtype).min if fill is None else fill
@@ -139,7 +150,8 @@ def attention_reference(
         )
     if mask is not None:
         scores = scores + mask
-    weights = functional.softmax(scores, dim=-1).to(value.dtype)
+    weights = functional.softmax(scores, dim=-1) if softmax is None else softmax(scores)
+    weights = weights.to(value.dtype)
     dropped = functional.dropout(weights, p, training) if dropout is None else dropout(weights)
     return torch.matmul(dropped, value)
 
@@ -154,11 +166,14 @@ def attention_implementation(
     fill: torch.Tensor | float | None = None,
     dropout: Any = None,
     scales: tuple[Any, ...] = (),
+    softmax: Any = None,
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not _are_tensors(query, key, value, mask, keep):
         return "reference"
     if dropout is not None and not is_plain(dropout, nn.Dropout):
+        return "reference"
+    if softmax is not None and not (is_plain(softmax, nn.Softmax) and softmax.dim == -1):
         return "reference"
     fits = (
         _are_scales_constant(scales)
