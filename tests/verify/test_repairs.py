@@ -207,6 +207,9 @@ SUGGESTIONS = {
         error=raised_by_unpacking,
     ),
     "take_image_size": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(1), Dim(16), Dim(16)))}),
+    "take_convolved_rank": InputCase(
+        STATES, {"states": normal(BATCH, Dim(1), Dim(4), Dim(16), Dim(16))}
+    ),
     "take_described_shape": InputCase(
         {"pixel_values": normal(BATCH, Dim(3), Dim(8), Dim(8))},
         {"pixel_values": normal(BATCH, Dim(2), Dim(3), Dim(8), Dim(8))},

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
+from regraft.verification.child.drivers.described_shapes import AXIS_FRAMES, AXIS_SIDES
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.drivers.shape_fixers import shape_of
 
@@ -26,6 +27,17 @@ def take_image_size(problem: InputProblem, match: re.Match[str]) -> Iterator[Spe
             for rows in (BATCH, Dim(1)):
                 dims = (rows, Dim(1), *map(Dim, wanted_sizes))
                 yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def take_convolved_rank(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one, whose sizes the error says a convolution got, is images of one
+    channel, or such a video for a convolution of three dimensions."""
+    rank, sizes = int(match[1]), tuple(map(int, re.findall(r"\d+", match[2])))
+    places = (Dim(AXIS_FRAMES), *map(Dim, AXIS_SIDES[:1] * 2))[5 - rank :]
+    for name, slot in problem.spec.items():
+        if slot.dims and shape_of(slot) == sizes and rank > 3:
+            dims = (BATCH, Dim(1), *places)
+            yield with_changed_slot(problem.spec, name, dims=dims)
 
 
 def take_usual_sides(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:

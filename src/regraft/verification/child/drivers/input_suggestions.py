@@ -125,6 +125,12 @@ SUGGESTIONS: _Table = (
         " input with spatial dimensions of [7] and output size of [16, 16]",
     ),
     Repair(
+        r"(\d)D \(batched\) input to conv\dd, but got input of size: \[([\d, ]+)\]",
+        image_fixers.take_convolved_rank,
+        "RuntimeError: Expected 4D (unbatched) or 5D (batched) input to conv3d, but got input of"
+        " size: [3, 7, 32]",
+    ),
+    Repair(
         described_shapes.SHAPE,
         shape_fixers.take_described_shape,
         "ValueError: Input must be a 5D tensor of shape (batch_size, 2, num_channels, height,"
