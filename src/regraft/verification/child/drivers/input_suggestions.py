@@ -153,6 +153,12 @@ SUGGESTIONS: _Table = (
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x288 and 27x16)",
     ),
     Repair(
+        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
+        image_fixers.fit_image_sides,
+        "RuntimeError: The size of tensor a (4) must match the size of tensor b (3) at"
+        " non-singleton dimension 2",
+    ),
+    Repair(
         r"\d",
         shape_fixers.exchange_numbers,
         "RuntimeError: The size of tensor a (32) must match the size of tensor b (12) at"
