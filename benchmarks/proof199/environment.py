@@ -15,7 +15,7 @@ TORCH = "torch==2.13.0"
 VISION = ("torchvision==0.28.0", "numpy==2.2.6", "pillow==12.0.0")
 BESIDE = {
     "transformers": ("scipy==1.15.3", "timm==1.0.31", *VISION),
-    "diffusers": ("transformers==5.23.0", "scipy==1.15.3"),
+    "diffusers": ("transformers==5.23.0", "scipy==1.15.3", *VISION),
     "timm": VISION,
 }
 # The registry's build of torchvision is for CUDA: without it the library of its own operators

@@ -92,6 +92,26 @@ def first_guess(folder: Path, text: str, name: str) -> dict[str, Any]:
     raise AssertionError("no guess builds it")
 
 
+TUPLES = """\
+from typing import Tuple
+
+import torch.nn as nn
+
+
+class Windows(nn.Module):
+    def __init__(self, dim: int, kernel_size: tuple[int, int, int], feat_size: Tuple[int, int]):
+        super().__init__()
+        _, height, _ = kernel_size
+        self.conv = nn.Conv3d(dim, height * feat_size[1], kernel_size)
+"""
+
+
+def test_a_tuple_of_integers_gets_as_many_as_its_annotation_says(tmp_path: Path) -> None:
+    values = first_guess(tmp_path, TUPLES, "Windows")
+    assert (len(values["kernel_size"]), len(values["feat_size"])) == (3, 2)
+    assert type(values["dim"]) is int
+
+
 @pytest.mark.parametrize(
     ("text", "status"),
     [("torch.nn.functional.relu(self.up(x))", "proved"), ("torch.abs(self.up(x))", "refuted")],

@@ -15,9 +15,11 @@ from regraft.verification import verify
 torch = pytest.importorskip("torch")
 
 from regraft.verification.child.call_arguments import Call  # noqa: E402
+from regraft.verification.child.call_outcomes import Target  # noqa: E402
 from regraft.verification.child.checks import comparison_domain, fitting_values  # noqa: E402
 from regraft.verification.child.checks.code_constants import Constants  # noqa: E402
 from regraft.verification.child.checks.mask_variants import PATTERNS, masked_calls  # noqa: E402
+from regraft.verification.child.checks.optional_values import optional_value_calls  # noqa: E402
 from regraft.verification.child.checks.size_variants import BATCH, LONG, resized_calls  # noqa: E402
 from regraft.verification.child.checks.value_variants import UNDEFINED, valued_calls  # noqa: E402
 from regraft.verification.child.torch_modes import MODES  # noqa: E402
@@ -360,3 +362,34 @@ def test_an_image_may_attend_to_a_sequence() -> None:
     shapes = [tuple(value.shape) for _, value in fitting_values.tensors_like(call, "context", 8)]
     assert shapes[0] == (2, 7, 8)
     assert (2, 8, 4, 4) in shapes
+
+
+class Crossed(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch is untyped here
+    """Turns queries and keys by positions, of which it takes both or none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head_dim = 4
+
+    def forward(
+        self,
+        x: Any,
+        places: tuple[torch.Tensor, torch.Tensor] | None = None,  # type: ignore[name-defined]
+        key_places: tuple[torch.Tensor, torch.Tensor] | None = None,  # type: ignore[name-defined]
+    ) -> Any:
+        queries = keys = x.unflatten(-1, (2, 4))
+        if places is not None:
+            if key_places is None:
+                raise ValueError("the positions of keys must be given")
+            queries = queries * places[0].unsqueeze(2) + places[1].unsqueeze(2)
+            keys = keys * key_places[0].unsqueeze(2)
+        return queries @ keys.transpose(-1, -2)
+
+
+def test_positions_of_queries_and_keys_are_given_together() -> None:
+    call = Call((torch.randn(3, 7, 8),), {})
+    model = Crossed()
+    calls = list(optional_value_calls(call, Target(model)))
+    given = [{**call.kwargs} for call in calls]
+    assert given and all(set(kwargs) == {"places", "key_places"} for kwargs in given)
+    assert given[0]["places"][0].shape == (1, 7, 4)

@@ -26,6 +26,8 @@ from regraft.verification.child.drivers import (
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Sizes, Slot
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.function_subjects import FunctionModule
+from regraft.verification.child.drivers.guessed_slots import guess_slots
+from regraft.verification.child.drivers.model_attempts import attempt
 
 
 def calls(model: Any) -> Any:
@@ -770,3 +772,81 @@ class Tagger(nn.Module):
 )
 def test_inputs_that_many_models_take_are_found(cls: type) -> None:
     input_guesses.find_accepted(cls().eval())
+
+
+class Grid(nn.Module):
+    """Returns the height of images."""
+
+    def forward(self, x: Any) -> int:
+        return int(x.shape[-2])
+
+
+class Videos(nn.Module):
+    """Applies a convolution to videos, after a layer without parameters or under another name."""
+
+    def __init__(self, *, is_renamed: bool) -> None:
+        super().__init__()
+        self.grid, self.is_renamed = Grid(), is_renamed
+        self.patches = nn.Sequential(nn.Identity(), nn.Conv3d(3, 6, 2))
+
+    def forward(self, x: Any) -> Any:
+        if self.is_renamed:
+            videos = x * 2
+            return self.patches(videos)
+        height = self.grid(x)
+        return self.patches(x) * height
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_videos_of_a_convolution_inside_another_layer(is_renamed: bool) -> None:
+    spec = input_guesses.find_accepted(Videos(is_renamed=is_renamed).eval(), inner=True).spec
+    assert spec["x"].dims[:2] == (BATCH, Dim(3))
+    assert len(spec["x"].dims) == 5
+
+
+class Pictures(nn.Module):
+    """Its documentation states the shape of the images; the names of the others tell theirs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 6, 2)
+
+    def forward(
+        self, hidden_states: Any, timestep: Any, encoder_hidden_states: Any, text_mask: Any
+    ) -> Any:
+        """Return numbers.
+
+        Args:
+            hidden_states (`torch.Tensor` of shape `(batch_size, channels, height, width)`):
+                Images.
+        """
+        seen = encoder_hidden_states[text_mask.bool()].mean()
+        return self.patches(hidden_states) * timestep[:, None, None, None] + seen
+
+
+def test_an_input_whose_name_tells_its_shape_is_no_image() -> None:
+    slots = guess_slots(Pictures(), inner=True, width=6)
+    assert len(slots["hidden_states"].dims) == 4
+    assert slots["encoder_hidden_states"].dims == (BATCH, LENGTH, Dim(6))
+    assert slots["text_mask"].dims == (BATCH, LENGTH)
+
+
+class Checked(nn.Module):
+    """Takes two words that it tests one after the other."""
+
+    def forward(self, x: Any, mode: str, kind: str) -> Any:
+        if mode not in ("plain", "fused"):
+            raise ValueError(f"mode must be 'plain' or 'fused', got {mode}.")
+        if kind != "sum":
+            raise ValueError("unknown kind")
+        return x + 1
+
+
+def test_the_attempt_that_failed_at_a_later_line_came_further() -> None:
+    x = Slot("normal", (BATCH, LENGTH))
+    first, later = (
+        attempt(Checked(), {"x": x, "mode": Slot("plain", value=word), "kind": x})
+        for word in ("gelu", "plain")
+    )
+    assert first.progress == later.progress
+    assert first.rank < later.rank

@@ -207,6 +207,9 @@ SUGGESTIONS = {
         error=raised_by_unpacking,
     ),
     "take_image_size": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(1), Dim(16), Dim(16)))}),
+    "take_convolved_rank": InputCase(
+        STATES, {"states": normal(BATCH, Dim(1), Dim(4), Dim(16), Dim(16))}
+    ),
     "take_described_shape": InputCase(
         {"pixel_values": normal(BATCH, Dim(3), Dim(8), Dim(8))},
         {"pixel_values": normal(BATCH, Dim(2), Dim(3), Dim(8), Dim(8))},
@@ -214,6 +217,10 @@ SUGGESTIONS = {
     "take_named_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(9)))}),
     "refill_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(14)))}),
     "fit_width": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(3))}),
+    "fit_image_sides": InputCase(
+        {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},
+        {"image": normal(BATCH, Dim(16), Dim(6), Dim(6))},
+    ),
     "exchange_numbers": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(12))}),
     "allow_for_added_positions": InputCase(
         {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},

@@ -242,6 +242,45 @@ def forward(self, x, memory=None, bias=None, *, past=None, flag=False):
 """
 
 
+ORDER = """\
+def forward(self, x, options=None, gate=None, past=None, late=None):
+    gated = self.gate(x)
+    options = options or {}
+    for step in range(3):
+        states = self.block(x)
+        x = self.block(x, past)
+    again = lambda: gated
+    try:
+        x = self.block(gated)
+    finally:
+        x = x * 2
+    gated = gated if gate is None else gate
+    x = self.block(x + gated, **options)
+    gated = late
+    return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        (2, ()),
+        (3, ("options",)),
+        (5, ("past",)),
+        (7, ("options", "gate", "past", "late")),
+        (9, ()),
+        (11, ("past",)),
+        (12, ("gate",)),
+        (13, ("options", "gate", "past")),
+        (15, ("options", "gate", "past")),
+    ],
+)
+def test_parameters_decide_what_is_computed_after_them(line: int, names: tuple[str, ...]) -> None:
+    function = ast.parse(ORDER).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    assert deciding_parameters(function, [(line, line)]) == names
+
+
 @pytest.mark.parametrize(
     ("line", "names"),
     [

@@ -7,10 +7,10 @@ import ast
 from dataclasses import replace
 
 from regraft.dsl.syntax import Predicate
-from regraft.matching.arguments import describe_node
+from regraft.matching.arguments import describe_node, is_same_value
 from regraft.matching.pattern import variables
 from regraft.matching.predicates import unmet_reason
-from regraft.matching.result import Holds, Match
+from regraft.matching.result import Holds, Match, Test
 from regraft.matching.uses import (
     is_metadata,
     is_size,
@@ -76,7 +76,24 @@ def unsoundness(match: Match, module: Module) -> tuple[str, ast.AST] | None:
         return "the nodes are not in the same loop", match.root.expr
     if not guards.satisfiable(guards.merge_readings(match.guard)):
         return "the code runs only where the kernel does not apply", match.root.expr
-    return _override_reason(match, module)
+    return _uncalled_layer(match) or _override_reason(match, module)
+
+
+def _uncalled_layer(match: Match) -> tuple[str, ast.AST] | None:
+    """Return a reason and the call of a layer of the model that the kernel would replace although
+    it is neither given the layer nor run after a test of it, so that hooks would not run any more;
+    else None."""
+    if match.pattern.decorator is not None:
+        return None
+    names = [name for name in match.pattern.layers if name in match.bindings]
+    passed_layers = [match.bindings[name] for name in names]
+    passed_layers += [test.subject for test in match.tests if isinstance(test, Test)]
+    for node in match.nodes:
+        if node.layer is None or node.layer.origin != "path":
+            continue
+        if not any(is_same_value(node.layer, layer) for layer in passed_layers):
+            return f"the kernel would not call {describe_node(node)}, nor its hooks", node.expr
+    return None
 
 
 def _forbidding_uses(match: Match, node: Node) -> tuple[Node, ...]:

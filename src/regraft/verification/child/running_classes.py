@@ -20,7 +20,7 @@ def is_module_class(value: Any) -> TypeGuard[type]:
     return isinstance(value, type) and issubclass(value, nn.Module)
 
 
-def is_plain_class(value: Any) -> bool:
+def is_plain_class(value: Any) -> TypeGuard[type]:
     """Return whether a value is a class, but none of modules."""
     return isinstance(value, type) and not issubclass(value, nn.Module)
 

@@ -4,10 +4,18 @@ compute."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Lines = Sequence[tuple[int, int]]
+# Code that runs when it is called or asked for the next value.
+_LATER = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Lambda,
+    ast.GeneratorExp,
+)
 
 
 def deciding_parameters(function: Function, lines: Lines) -> tuple[str, ...]:
@@ -15,7 +23,7 @@ def deciding_parameters(function: Function, lines: Lines) -> tuple[str, ...]:
     first and a last line, compute, directly or through variables.
 
     A variable depends on a parameter where it is assigned from it, or in a branch or loop that the
-    parameter decides.
+    parameter decides, before the lines or in a loop around them.
     """
     optional = [name for name, default in _parameter_defaults(function) if _is_none(default)]
     return tuple(name for name in optional if _is_read_in_lines(name, function, lines))
@@ -39,15 +47,54 @@ def _is_none(default: ast.expr | None) -> bool:
 
 
 def _is_read_in_lines(name: str, function: Function, lines: Lines) -> bool:
-    """Return whether the lines read the parameter, or a variable that depends on it."""
-    dependent = dependent_variables(name, function)
-    reads = (
-        node for node in ast.walk(function) if isinstance(node, ast.Name) and not _is_stored(node)
-    )
+    """Return whether the lines read the parameter, or a variable that may depend on it there."""
+    everywhere = dependent_variables(name, function)
+    return _is_read_in_block(function.body, {name}, everywhere, lines, is_decided=False)
+
+
+def _is_read_in_block(
+    block: Sequence[ast.stmt],
+    dependent: set[str],
+    everywhere: frozenset[str],
+    lines: Lines,
+    *,
+    is_decided: bool,
+) -> bool:
+    """Return whether the lines read one of the `dependent` variables in some statements, in which
+    further variables become dependent in their order, and are added to the set.
+
+    The body of a loop may run again after its end. Functions inside, and generators, may run at any
+    time, so they read one of the variables that depend on the parameter `everywhere`. The
+    statements are decided where a branch around them reads a dependent variable.
+    """
+    for statement in block:
+        runs_again = isinstance(statement, ast.For | ast.AsyncFor | ast.While)
+        blocks = [] if runs_again else _nested_statements(statement)
+        decides_blocks = is_decided
+        if runs_again:
+            _add_until_unchanged([statement], dependent, is_decided=is_decided)
+        else:
+            decides_blocks = _add_own_variables(statement, blocks, dependent, is_decided=is_decided)
+        parts = _own_parts(statement, blocks)
+        later = [part for node in parts if isinstance(node, _LATER) for part in ast.walk(node)]
+        is_read = _are_read(parts, dependent, lines) or _are_read(later, everywhere, lines)
+        if is_read or _is_read_in_block(
+            blocks,
+            set(everywhere) if isinstance(statement, _LATER) else dependent,
+            everywhere,
+            lines,
+            is_decided=decides_blocks,
+        ):
+            return True
+    return False
+
+
+def _are_read(nodes: Iterable[ast.AST], names: Set[str], lines: Lines) -> bool:
+    """Return whether one of some nodes reads one of some names in the lines."""
     return any(
         start <= node.lineno <= end
-        for node in reads
-        if node.id in dependent
+        for node in nodes
+        if isinstance(node, ast.Name) and node.id in names and not _is_stored(node)
         for start, end in lines
     )
 
@@ -55,12 +102,19 @@ def _is_read_in_lines(name: str, function: Function, lines: Lines) -> bool:
 def dependent_variables(name: str, function: Function) -> frozenset[str]:
     """Return the variables of a function that depend on a parameter, the parameter included."""
     dependent = {name}
-    while True:
+    _add_until_unchanged(function.body, dependent, is_decided=False)
+    return frozenset(dependent)
+
+
+def _add_until_unchanged(
+    statements: Sequence[ast.stmt], dependent: set[str], *, is_decided: bool
+) -> None:
+    """Add to `dependent` the variables that statements make dependent on it in any order."""
+    count_before = -1
+    while count_before < len(dependent):
         count_before = len(dependent)
-        for statement in function.body:
-            _add_dependent_variables(statement, dependent, is_decided=False)
-        if len(dependent) == count_before:
-            return frozenset(dependent)
+        for statement in statements:
+            _add_dependent_variables(statement, dependent, is_decided=is_decided)
 
 
 def _add_dependent_variables(node: ast.stmt, dependent: set[str], *, is_decided: bool) -> None:
@@ -70,6 +124,16 @@ def _add_dependent_variables(node: ast.stmt, dependent: set[str], *, is_decided:
     A statement is decided where a branch or loop around it reads a dependent variable.
     """
     blocks = _nested_statements(node)
+    decides_blocks = _add_own_variables(node, blocks, dependent, is_decided=is_decided)
+    for statement in blocks:
+        _add_dependent_variables(statement, dependent, is_decided=decides_blocks)
+
+
+def _add_own_variables(
+    node: ast.stmt, blocks: list[ast.stmt], dependent: set[str], *, is_decided: bool
+) -> bool:
+    """Add to `dependent` the variables that a statement makes dependent outside of its blocks
+    (`_add_dependent_variables`), and return whether these are decided."""
     own_parts = _own_parts(node, blocks)
     names = [part for part in own_parts if isinstance(part, ast.Name)]
     reads_dependent = any(name.id in dependent and not _is_stored(name) for name in names)
@@ -77,9 +141,7 @@ def _add_dependent_variables(node: ast.stmt, dependent: set[str], *, is_decided:
         dependent.update(name.id for name in names if _is_stored(name))
         dependent.update(filter(None, map(_variable_changed_in_place, own_parts)))
     is_branch = isinstance(node, ast.If | ast.While | ast.For | ast.Match)
-    decides_blocks = is_decided or (is_branch and reads_dependent)
-    for statement in blocks:
-        _add_dependent_variables(statement, dependent, is_decided=decides_blocks)
+    return is_decided or (is_branch and reads_dependent)
 
 
 def _nested_statements(node: ast.stmt) -> list[ast.stmt]:

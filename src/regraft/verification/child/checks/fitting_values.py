@@ -3,6 +3,7 @@ states, cosines and sines."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -135,20 +136,21 @@ def _sequence_lengths(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
 
 def pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a description and a pair of a cosine and a sine, each of shape (length, size
-    of a head), for the lengths of the inputs of three dimensions."""
+    of a head), for the lengths of the inputs of three dimensions; then those of shape (1, length,
+    size of a head)."""
     inputs = [
         tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()
     ]
     head_sizes = _head_sizes(module, inputs)
     generator = torch.Generator().manual_seed(0)
-    for length in _sequence_lengths(inputs):
-        for size in head_sizes:
-            angles = (
-                torch.rand((length, size // 2), generator=generator)
-                .to(inputs[0].dtype)
-                .repeat_interleave(2, -1)
-            )
-            yield f"a pair of shape {list(angles.shape)}", (angles.cos(), angles.sin())
+    lengths = _sequence_lengths(inputs)
+    for rows, length, size in itertools.product(((), (1,)), lengths, head_sizes):
+        angles = (
+            torch.rand((*rows, length, size // 2), generator=generator)
+            .to(inputs[0].dtype)
+            .repeat_interleave(2, -1)
+        )
+        yield f"a pair of shape {list(angles.shape)}", (angles.cos(), angles.sin())
 
 
 def tuples_like(call: Call, count: int) -> Iterator[tuple[str, Any]]:

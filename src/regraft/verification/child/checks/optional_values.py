@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,7 +64,8 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     The value is a tensor whose shape follows from the other inputs; or a number, a list of one or a
     pair of tensors where the annotation names such. Where the original refuses two inputs together,
     the first integer tensor is left out (embeddings in the place of tokens), or the first mask
-    (too short for a cache).
+    (too short for a cache); where it refuses a tuple, all absent parameters of its annotation get
+    it (the positions of queries and of keys).
     """
     bound = bound_arguments(call, target.callable)
     if bound is None:
@@ -89,6 +90,7 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
         list(_outputs_with_flags(call, target)) if are_unpacked else [],
         [name for name, value in arguments.items() if _is_integer(value)],
         mask_names,
+        absent_parameters,
     )
     for parameter in absent_parameters[:_PARAMETERS]:
         for candidate in itertools.islice(trials.accepted_calls(parameter), _ACCEPTED):
@@ -144,7 +146,7 @@ def _can_get_value(parameter: inspect.Parameter, value: Any) -> bool:
 class _Trials:
     """A call whose parameters get values, with the original's outcome without them, and its results
     with each flag turned; the first of `integer_names`, or of `mask_names`, is left out where both
-    are refused together."""
+    are refused together. `absent` are the parameters that may get values."""
 
     call: Call
     target: Target
@@ -153,6 +155,7 @@ class _Trials:
     outputs_with_flags: list[Mapping[str, Any]]
     integer_names: list[str]
     mask_names: list[str]
+    absent: Sequence[inspect.Parameter]
 
     def accepted_calls(self, parameter: inspect.Parameter) -> Iterator[Call]:
         """Yield the call with each value of a parameter that the original accepts and that changes
@@ -167,16 +170,17 @@ class _Trials:
         if _can_be_tensor(parameter):
             values = itertools.chain(values, returned_tensors(outputs))
         for description, value in values:
-            accepted = self._accepted_call(parameter.name, value)
+            accepted = self._accepted_call(parameter, value)
             if accepted is not None:
                 label = f"{parameter.name} given, {description}"
                 yield replace(accepted, label=label, beyond="arguments")
 
-    def _accepted_call(self, name: str, value: Any) -> Call | None:
+    def _accepted_call(self, parameter: inspect.Parameter, value: Any) -> Call | None:
         """Return the call with a value that the original accepts and that changes its results, if
         necessary without the first integer tensor, or for a tuple, which may be longer than a mask
-        covers, without the first mask; None where there is no such call."""
-        with_value = with_argument(self.call, self.signature, name, value)
+        covers, without the first mask, or with the same tuple for all absent parameters of its
+        annotation; None where there is no such call."""
+        with_value = with_argument(self.call, self.signature, parameter.name, value)
         names_to_omit = [
             *self.integer_names[:1],
             *(self.mask_names[:1] if isinstance(value, tuple) else ()),
@@ -184,12 +188,28 @@ class _Trials:
         candidates = [
             with_value,
             *(with_argument(with_value, self.signature, other, None) for other in names_to_omit),
+            *self._with_siblings(with_value, parameter, value),
         ]
         for candidate in candidates:
             outcome = execute(self.target, candidate, Plan(gradients=False))
             if outcome.error is None and changes_result(self.outcome_without, outcome):
                 return candidate
         return None
+
+    def _with_siblings(
+        self, with_value: Call, parameter: inspect.Parameter, value: Any
+    ) -> Iterator[Call]:
+        """Yield the call with a tuple also for the other absent parameters of the annotation of its
+        parameter; nothing for other values, and without such parameters."""
+        names = [
+            other.name
+            for other in self.absent
+            if other is not parameter and other.annotation == parameter.annotation
+        ]
+        if names and isinstance(value, tuple):
+            for name in names:
+                with_value = with_argument(with_value, self.signature, name, value)
+            yield with_value
 
 
 def values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterator[tuple[str, Any]]:

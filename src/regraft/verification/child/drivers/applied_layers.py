@@ -14,10 +14,10 @@ _DEPTH = 2  # the most methods that are followed, one from the other
 
 
 def layers_by_input(model: nn.Module) -> dict[str, nn.Module]:
-    """Return, by parameter of a model's `forward`, the first submodule that its source calls with
-    the parameter as the first argument, as in `self.embed(tokens)`, before the name gets another
-    value; of a method that is called so, the submodule which the method calls with it. {} where the
-    source cannot be read."""
+    """Return, by parameter of a model's `forward`, the first submodule with parameters that its
+    source calls with the parameter as the first argument, as in `self.embed(tokens)`, before the
+    name gets another value; of a method that is called so, the submodule which the method calls
+    with it. {} where the source cannot be read."""
     return _layers_by_parameter(model, type(model).forward, _DEPTH)
 
 
@@ -40,7 +40,7 @@ def _layers_by_parameter(model: nn.Module, function: Any, depth: int) -> dict[st
         layer = None if is_store or name in stored else _layer_of(model, attribute, depth)
         if is_store:
             stored.add(name)
-        elif layer is not None:
+        elif layer is not None and any(True for _ in layer.parameters()):
             layers.setdefault(name, layer)
     return layers
 

@@ -52,7 +52,8 @@ class Dim(NamedTuple):
 
 BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
 VARIABLE_DIMENSIONS: Mapping[str, Dim] = {"batch": BATCH, "length": LENGTH}
-_VALUES_BY_TYPE = {"dtype": torch.float32, "device": torch.device("cpu")}
+# by type without `torch.`; of no generator random numbers are those of the seed
+_VALUES_BY_TYPE = {"dtype": torch.float32, "device": torch.device("cpu"), "Generator": None}
 _FIRST_WORD = 3  # the first token id for a word; smaller ones are often special tokens
 _LARGEST_MAP = 16  # the side of the first of several feature maps
 GRID = 4  # the rows, and the columns, of an image's patches where a model takes a grid
@@ -366,8 +367,9 @@ def is_plain(name: str, annotation: str) -> bool:
 
 
 def _type_name(annotation: str) -> str:
-    """Return the name of the annotated type, without a `torch.` before and a `|None` after it."""
-    return annotation.removesuffix("|None").removeprefix("torch.")
+    """Return the name of the annotated type, without a `torch.` or `torch._C.` before and a `|None`
+    after it."""
+    return annotation.removesuffix("|None").removeprefix("torch.").removeprefix("_C.")
 
 
 def is_named(name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from regraft.verification.child.drivers.guessed_values import value_for
 from regraft.verification.child.drivers.stand_in_network import StandInNetwork
 
 _PLAIN = (bool, int, float, str, list, tuple)
+_TUPLE = re.compile(r"(?:typing\.)?[Tt]uple\[(int(?:,int)*)\]")  # of integers, of a certain length
 CONFIGS = 6  # the most configurations from which a class that takes one is built
 EXAMPLES = 3  # the most calls in the repository whose arguments are tried
 
@@ -242,9 +244,14 @@ def shrink_values(values: Mapping[str, Any], scale: config_shrinking.Scale) -> d
 
 
 def _guess_value(parameter: inspect.Parameter, config: Any) -> Any:
-    """Return a value for a parameter: a suggested one, or a size."""
+    """Return a value for a parameter: a suggested one, or a size; for a tuple of integers of a
+    certain length, such as `tuple[int, int]`, a whole number that many times."""
     suggested = _suggestion(parameter, config)
-    return HIDDEN if suggested is None else suggested
+    value = HIDDEN if suggested is None else suggested
+    elements = _TUPLE.fullmatch(str(parameter.annotation).replace(" ", ""))
+    if elements is None or type(value) is not int:
+        return value
+    return (value,) * elements[1].count("int")
 
 
 def _is_text(parameter: inspect.Parameter) -> bool:

@@ -72,7 +72,7 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
     """
     sizes = Sizes(config_of(model), width)
     names = signature_of(model).parameters
-    is_layer = inner or (LAYER_INPUT in names and TIME_INPUT not in names)
+    is_layer = TIME_INPUT not in names and (inner or LAYER_INPUT in names)
     documented = described_shapes.documented_slots(model.forward, sizes)
     slots = {}
     for parameter in filter(_is_guessed, parameters(signature_of(model))):
@@ -109,7 +109,7 @@ def _slots_of_applied_layers(model: Any, slots: Mapping[str, Slot], side: Any) -
     layers = {
         name: _first_layer(layer)
         for name, layer in layers_by_input(model).items()
-        if name in slots and _is_unnamed(slots[name])
+        if name in slots and _is_unnamed(name, slots[name])
     }
     applied: dict[str, Slot] = {}
     for name, layer in layers.items():
@@ -192,15 +192,15 @@ def _nodes_of_graph(slots: Mapping[str, Slot]) -> dict[str, Slot]:
 
 
 def _first_unnamed(slots: Mapping[str, Slot]) -> str | None:
-    """Return the name of the first parameter with the guess for names that tell nothing, real
-    numbers of (batch, length, ...); None for none."""
-    return next((name for name, slot in slots.items() if _is_unnamed(slot)), None)
+    """Return the name of the first parameter whose name tells nothing (`_is_unnamed`); None for
+    none."""
+    return next((name for name, slot in slots.items() if _is_unnamed(name, slot)), None)
 
 
-def _is_unnamed(slot: Slot) -> bool:
-    """Return whether a slot is the guess for names that tell nothing, real numbers of (batch,
-    length, ...)."""
-    return slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH)
+def _is_unnamed(name: str, slot: Slot) -> bool:
+    """Return whether the name of a parameter tells nothing, and its slot is the guess for such
+    names, real numbers of (batch, length, ...)."""
+    return slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH) and not is_named(name)
 
 
 def _first_layer(model: Any) -> Any:

@@ -31,8 +31,13 @@ from regraft.verification.child.drivers.guessed_instances import (
 )
 from regraft.verification.child.drivers.instance_variations import FileFacts, variation_subjects
 from regraft.verification.child.drivers.model_builders import Builder, builders
+from regraft.verification.child.drivers.plain_methods import plain_method_subjects
 from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
-from regraft.verification.child.running_classes import is_module_class, module_classes
+from regraft.verification.child.running_classes import (
+    is_module_class,
+    is_plain_class,
+    module_classes,
+)
 from regraft.verification.child.session import Session, build_seeded
 from regraft.verification.definition_changes import Change
 
@@ -111,8 +116,8 @@ def _names_above_missing(facts: FileFacts, session: Session) -> list[frozenset[s
 
 
 def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield subjects of a changed definition, a function or module class, then of classes that use
-    it, and of those that use it through others, as long as it misses a run."""
+    """Yield subjects of a changed definition, a function or class, then of classes that use it, and
+    of those that use it through others, as long as it misses a run."""
     name = change.definition
     value = getattr(session.original, name, None)
     if change not in session.uncovered_changes():
@@ -122,6 +127,8 @@ def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iter
         candidates = function_subjects(name, session)
     elif is_module_class(value):
         candidates = _class_subjects(name, value, facts, session)
+    elif is_plain_class(value):
+        candidates = plain_method_subjects(change, value, facts, session)
     yield from yield_until_error(candidates, session.ledger, f"{name} (inference)")
     if change in session.uncovered_changes():
         callers = _caller_subjects(name, facts, session)

@@ -5,10 +5,12 @@ Each function that takes a problem is the fixer of a row of `input_repairs`, as 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
 from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
+from regraft.verification.child.drivers.described_shapes import AXIS_FRAMES, AXIS_SIDES
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.drivers.shape_fixers import shape_of
 
@@ -28,6 +30,33 @@ def take_image_size(problem: InputProblem, match: re.Match[str]) -> Iterator[Spe
                 yield with_changed_slot(problem.spec, name, dims=dims)
 
 
+def take_convolved_rank(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one, whose sizes the error says a convolution got, is images of one
+    channel, or such a video for a convolution of three dimensions."""
+    rank, sizes = int(match[1]), tuple(map(int, re.findall(r"\d+", match[2])))
+    places = (Dim(AXIS_FRAMES), *map(Dim, AXIS_SIDES[:1] * 2))[5 - rank :]
+    for name, slot in problem.spec.items():
+        if slot.dims and shape_of(slot) == sizes and rank > 3:
+            dims = (BATCH, Dim(1), *places)
+            yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def fit_image_sides(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one, square images or a video, is so much smaller or larger that it
+    has as many patches along a side, or as many in all, as a table of positions beside them."""
+    sizes = int(match[1]), int(match[2])
+    counts = [sizes, sizes[::-1]]
+    roots = math.isqrt(sizes[0]), math.isqrt(sizes[1])
+    if (roots[0] ** 2, roots[1] ** 2) == sizes:
+        counts += [roots, roots[::-1]]
+    for name, slot in problem.spec.items():
+        for actual, wanted in counts if is_image(slot) else ():
+            side, remainder = divmod(slot.dims[-1].factor * wanted, max(1, actual))
+            if side and not remainder and actual <= slot.dims[-1].factor:
+                dims = (*slot.dims[:-2], Dim(side), Dim(side))
+                yield with_changed_slot(problem.spec, name, dims=dims)
+
+
 def take_usual_sides(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs of which one, square images, has other sides that are usual: a layer behind
     convolutions takes as many features as images of one size give."""
@@ -39,8 +68,9 @@ def take_usual_sides(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 
 def is_image(slot: Slot) -> bool:
-    """Return whether a slot has square images of a fixed size, channels first."""
-    if slot.kind != "normal" or len(slot.dims) != 4:
+    """Return whether a slot has square images, or a video of such, of a fixed size, channels
+    first."""
+    if slot.kind != "normal" or len(slot.dims) not in (4, 5):
         return False
     height, width = slot.dims[-2:]
     return height == width and not height.of and height.factor > 1

@@ -97,10 +97,10 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     return best
 
 
-def _heap_key(candidate: Attempt) -> tuple[int, int]:
+def _heap_key(candidate: Attempt) -> tuple[int, int, tuple[int, ...]]:
     """Return a key that is smallest for the attempt which came furthest (`Attempt.rank`)."""
-    progress, error_rank = candidate.rank
-    return -progress, -error_rank
+    progress, error_rank, lines = candidate.rank
+    return -progress, -error_rank, tuple(-line for line in lines)
 
 
 def is_inner_width_mismatch(failed: Attempt) -> bool:

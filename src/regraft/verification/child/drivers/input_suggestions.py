@@ -125,6 +125,12 @@ SUGGESTIONS: _Table = (
         " input with spatial dimensions of [7] and output size of [16, 16]",
     ),
     Repair(
+        r"(\d)D \(batched\) input to conv\dd, but got input of size: \[([\d, ]+)\]",
+        image_fixers.take_convolved_rank,
+        "RuntimeError: Expected 4D (unbatched) or 5D (batched) input to conv3d, but got input of"
+        " size: [3, 7, 32]",
+    ),
+    Repair(
         described_shapes.SHAPE,
         shape_fixers.take_described_shape,
         "ValueError: Input must be a 5D tensor of shape (batch_size, 2, num_channels, height,"
@@ -145,6 +151,12 @@ SUGGESTIONS: _Table = (
         r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
         shape_fixers.fit_width,
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x288 and 27x16)",
+    ),
+    Repair(
+        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
+        image_fixers.fit_image_sides,
+        "RuntimeError: The size of tensor a (4) must match the size of tensor b (3) at"
+        " non-singleton dimension 2",
     ),
     Repair(
         r"\d",

@@ -25,13 +25,14 @@ SECONDS = 5.0  # of CPU time, for the search for the inputs of a method of one m
 
 
 class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """A module whose `forward` is the method `name` of a model, so that the method can be compared
-    as a model is. The model is a submodule, and its `config` is also that of this module."""
+    """A module whose `forward` is the method `name` of a model, another object or a class, so that
+    the method can be compared as a model is. A model is a submodule, and its `config` is also that
+    of this module."""
 
     def __init__(self, model: Any, name: str) -> None:
         super().__init__()
         self.model, self.called = model, name
-        if hasattr(model, "config"):
+        if not isinstance(model, type) and hasattr(model, "config"):
             self.config = model.config
 
     @property
@@ -39,7 +40,8 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
         """Return the bound method, whose signature `signature_of` takes for that of `forward`; of a
         decorated method without a signature of its own, a function with that of the method."""
         bound = getattr(self.model, self.called)
-        function = _undecorated(getattr(type(self.model), self.called), self.called)
+        owner = self.model if isinstance(self.model, type) else type(self.model)
+        function = _undecorated(getattr(owner, self.called), self.called)
         if function is inspect.unwrap(getattr(bound, "__func__", bound)):
             return bound
 
@@ -89,7 +91,7 @@ class MethodsDriver:
             cls = getattr(session.original, change.definition, None)
             if not is_module_class(cls):
                 continue
-            for name in _uncalled_methods(change, session):
+            for name in uncalled_methods(change, session):
                 if self.tried[change.definition, name] < MODELS and not session.ledger.is_late():
                     candidates = _method_subjects(
                         cls, name, self.model, session, task.text, self.tried
@@ -99,13 +101,14 @@ class MethodsDriver:
                     )
 
 
-def _uncalled_methods(change: Change, session: Session) -> Iterator[str]:
+def uncalled_methods(change: Change, session: Session) -> Iterator[str]:
     """Yield the names of methods that the changed class defines itself, other than `forward` and
-    special ones, that were never called and have changed lines which never ran. Properties, and
-    static and class methods, are left out."""
+    special ones, that were never called and have changed lines which never ran. Properties are left
+    out."""
     gaps = {line for line, _ in session.tracer.gaps(change)}
     for name, value in tuple(vars(getattr(session.changed, change.definition)).items()):
-        method = _undecorated(value, name) if isinstance(value, FunctionType) else None
+        function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+        method = _undecorated(function, name) if isinstance(function, FunctionType) else None
         if isinstance(method, FunctionType) and name != "forward" and not name.startswith("__"):
             lines = {line for *_, line in method.__code__.co_lines()}
             if lines & gaps and method.__code__.co_firstlineno not in session.tracer.entered:

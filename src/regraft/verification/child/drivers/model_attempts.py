@@ -3,6 +3,7 @@ before an error."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import time
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from regraft.verification.child.call_execution import execute
+from regraft.verification.child.call_execution import execute, frames_of
 from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.drivers.argument_slots import Spec, make_call
 
@@ -52,7 +53,8 @@ class Attempt:
     """One run of a model on the inputs that `spec` describes at `size`, (batch, length).
 
     `progress` is the number of operations before `error`, which is None for a whole run; `took` is
-    in seconds of CPU time, in which the inputs were made, too.
+    in seconds of CPU time, in which the inputs were made, too. `lines` are those of the model's
+    file that the error came through, outermost first.
     """
 
     spec: Spec
@@ -60,6 +62,7 @@ class Attempt:
     error: BaseException | None
     size: tuple[int, int] = SIZE
     took: float = 0.0
+    lines: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -68,17 +71,17 @@ class Attempt:
         return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
 
     @property
-    def rank(self) -> tuple[int, int]:
+    def rank(self) -> tuple[int, int, tuple[int, ...]]:
         """Return a sort key, the largest for the attempt that came furthest: its progress, then the
-        kind of its error.
+        kind of its error, then the lines that it came through.
 
         With equal progress, a run whose error is not about the type of a tensor came further than
         one whose error is, and a run that only misses an attribute of an object came further than
-        either.
+        either; of two such runs that which failed at a later line did.
         """
         if re.search(ATTRIBUTE_ERROR, self.text):
-            return self.progress, 2
-        return self.progress, int(not self.is_type_error)
+            return self.progress, 2, self.lines
+        return self.progress, int(not self.is_type_error), self.lines
 
     def changed_to_type_error(self, earlier: Attempt) -> bool:
         """Return whether the error is about the type of a tensor, came after as many operations as
@@ -103,4 +106,15 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     # operations before `forward`, which copy the arguments, are no progress
     with OperationCounter() as counter, model.register_forward_pre_hook(counter.reset):
         error = execute(Target(model), make_call(spec, size, 0), Plan(gradients=False)).error
-    return Attempt(spec, counter.count, error, size, time.process_time() - start)
+    took = time.process_time() - start
+    return Attempt(spec, counter.count, error, size, took, _lines_of(model, error))
+
+
+def _lines_of(model: Any, error: BaseException | None) -> tuple[int, ...]:
+    """Return the lines of the file of a model's `forward` that an error came through, outermost
+    first."""
+    code = getattr(inspect.unwrap(type(model).forward), "__code__", None)
+    if error is None or code is None:
+        return ()
+    frames = frames_of(error)
+    return tuple(frame.lineno or 0 for frame in frames if frame.filename == code.co_filename)

@@ -1,0 +1,57 @@
+"""Test the methods of classes that are no modules, where no model of the file runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from regraft.verification import verify
+
+SOURCE = """\
+import torch
+
+
+class Sampler:
+    def __init__(self, factor: float = 2.0, generator: torch.Generator | None = None):
+        self.factor = factor
+
+    @staticmethod
+    def probabilities(logits: torch.Tensor, temperature: float, generator: torch.Generator | None):
+        if temperature == 0.0:
+            return logits.argmax(-1)
+        if generator is not None:
+            raise ValueError("not given here")
+        return torch.softmax(logits / temperature, dim=-1)
+
+    def scaled(self, logits: torch.Tensor):
+        return torch.sigmoid(logits * self.factor)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "by_rules", "status"),
+    [
+        ("(logits / temperature, dim=-1)", "(logits / temperature, -1)", False, "proved"),
+        ("temperature, dim=-1)", "temperature, dim=-2)", False, "refuted"),
+        ("sigmoid(logits * self.factor)", "sigmoid(self.factor * logits)", True, "proved"),
+        ("logits * self.factor)", "logits * self.factor * 1.01)", True, "refuted"),
+        ("logits * self.factor)", "logits * 2.0)", False, "unproven"),
+    ],
+)
+def test_methods_of_plain_classes_are_compared(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    after: str,
+    by_rules: bool,
+    status: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "sampler.py"
+    path.write_text(SOURCE)
+    changed = SOURCE.replace(before, after).encode()
+    (verdict,) = verify(path, changed, time_limit=120, by_rules=by_rules)
+    assert verdict.status == status, verdict.reason
