@@ -1,7 +1,8 @@
-"""Test calls that leave out optional inputs which a recorded call passes."""
+"""Test calls that leave out optional inputs or pass them, and options that run together only."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +11,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from verdicts import verdict_on  # noqa: E402
 
 from regraft.verification.child.call_arguments import Call  # noqa: E402
 from regraft.verification.child.call_outcomes import Target  # noqa: E402
-from regraft.verification.child.checks.optional_values import calls_without_options  # noqa: E402
+from regraft.verification.child.checks.optional_values import (  # noqa: E402
+    calls_without_options,
+    optional_value_calls,
+)
 from regraft.verification.child.widened_calls import _calls_for_gaps  # noqa: E402
 
 
@@ -53,3 +58,53 @@ def test_each_subject_closes_gaps_once() -> None:
     assert "bias = None" in labels("b")
     gaps.clear()
     assert not labels("c")
+
+
+class Rotated(nn.Module):
+    """Multiply the heads of all positions but the first by the parts of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 2
+
+    def forward(self, x: Any, rope: Any = None) -> Any:
+        heads = x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        if rope is None:
+            return heads
+        if rope.dim() != 2:
+            raise ValueError("no table")
+        sine, cosine = rope.chunk(2, dim=-1)
+        return heads[:, :, 1:] * sine + heads[:, :, 1:] * cosine
+
+
+def test_a_table_of_positions_fits_the_heads_without_a_class_token() -> None:
+    rows = Call((torch.ones(2, 6, 8),), {})
+    labels = {found.label for found in optional_value_calls(rows, Target(Rotated()))}
+    assert "rope given, shape [5, 8]" in labels
+
+
+BLOCK = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, channels: int = 8, folds: int = 0, plain: bool = False):
+        super().__init__()
+        self.fold = nn.Conv2d(channels, channels, 2, stride=2) if folds == 1 else None
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+        self.is_plain = plain
+
+    def forward(self, x):
+        shortcut = x
+        if self.fold is not None:
+            x = torch.relu(self.fold(x))
+        x = self.conv(x)
+        return x if self.is_plain else x + shortcut
+"""
+
+
+@pytest.mark.usefixtures("here")
+def test_an_option_that_runs_with_another_flag_only_is_tried_with_it(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, BLOCK, "torch.relu(self.fold(x))", "self.fold(x).relu()")
+    assert verdict.status == "proved", verdict.reason

@@ -16,6 +16,7 @@ SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch
 FIXED = frozenset(
     {bool, int, float, str, type(None), type, FunctionType, BuiltinFunctionType, ModuleType}
 )
+_PLAIN = frozenset(SCALARS)  # of these types elements of a tuple or list cannot change themselves
 SEQUENCES: tuple[type, ...] = (list, deque)
 MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict)
 _DEPTH = 6
@@ -25,7 +26,7 @@ PARENTS = 3
 @dataclass(frozen=True, slots=True)
 class Saved:
     """A saved value: the object, and its content where that can change in place (None where it
-    cannot)."""
+    cannot): a tuple for a sequence of plain constants, else a list, dictionary, set or tensor."""
 
     value: Any
     content: Any = None
@@ -42,6 +43,8 @@ def save(value: Any, home: str, depth: int = _DEPTH) -> Saved:
     if depth == 0 or isinstance(value, nn.Module | type):
         return Saved(value)
     if type(value) in SEQUENCES or type(value) is tuple:
+        if _PLAIN.issuperset(map(type, value)):
+            return Saved(value, None if type(value) is tuple else tuple(value))
         return Saved(value, [save(element, home, depth - 1) for element in value])
     if type(value) in MAPPINGS:
         return Saved(value, {key: save(element, home, depth - 1) for key, element in value.items()})
@@ -71,9 +74,9 @@ def is_unchanged(saved: Saved, value: Any) -> bool:
     if type(value) is not type(saved.value):
         return False
     if content is None:
-        return value is saved.value or (
-            isinstance(value, SCALARS) and are_equal(value, saved.value)
-        )
+        return value is saved.value or _are_equal_constants(value, saved.value)
+    if isinstance(content, tuple):
+        return _are_equal_constants(tuple(value), content)
     if isinstance(content, torch.Tensor):
         return identical(value.detach(), content)
     if isinstance(content, list):
@@ -84,6 +87,16 @@ def is_unchanged(saved: Saved, value: Any) -> bool:
     return list(current) == list(content) and all(
         is_unchanged(content[key], element) for key, element in current.items()
     )
+
+
+def _are_equal_constants(value: Any, saved_value: Any) -> bool:
+    """Return whether two values of one type are equal constants, or tuples of such."""
+    if type(value) is tuple:
+        return len(value) == len(saved_value) and all(
+            isinstance(element, SCALARS) and are_equal(element, saved_element)
+            for element, saved_element in zip(value, saved_value, strict=True)
+        )
+    return isinstance(value, SCALARS) and are_equal(value, saved_value)
 
 
 def restore(saved: Saved) -> None:
@@ -98,6 +111,10 @@ def restore(saved: Saved) -> None:
         if value != content:
             value.clear()
             value.update(content)
+    elif isinstance(content, tuple):
+        if tuple(value) != content or tuple(map(type, value)) != tuple(map(type, content)):
+            value.clear()
+            value.extend(content)
     elif isinstance(content, list):
         if type(value) in SEQUENCES:
             value.clear()

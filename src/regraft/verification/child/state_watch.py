@@ -32,6 +32,7 @@ _HOOKS = tuple(
     name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict)
 )
 _hooks_of = itemgetter(*_HOOKS)
+_NO_HOOKS: list[dict[Any, Any]] = [{} for _ in _HOOKS]  # only read
 GONE = "<deleted>"
 
 
@@ -73,16 +74,18 @@ class _Namespace:
         self._skipped = skipped
         self._names = tuple(owner)
         self._before = self._current_values()
-        saved = {
-            name: save(value, home)
-            for name, value in self._before.items()
-            if type(value) not in FIXED
-        }
-        self._saved = {name: copy for name, copy in saved.items() if copy.content is not None}
+        self._saved: dict[str, Saved] = {}
+        for name, value in self._before.items():
+            if type(value) not in FIXED:
+                saved = save(value, home)
+                if saved.content is not None:
+                    self._saved[name] = saved
 
     def _current_values(self) -> dict[str, Any]:
         """Return the watched names with their current values."""
         owner = self.owner
+        if not owner:  # the layers of most modules
+            return {}
         return {name: owner[name] for name in _watched_names(tuple(owner), self._skipped)}
 
     def _has_new_objects(self) -> bool:
@@ -137,9 +140,7 @@ class _Hooks:
         self.path = path
         self._owners: tuple[dict[Any, Any], ...] = _hooks_of(vars(module))
         self._number = sum(map(len, self._owners))
-        self._before = (
-            [dict(owner) for owner in self._owners] if self._number else [{}] * len(self._owners)
-        )
+        self._before = [dict(owner) for owner in self._owners] if self._number else _NO_HOOKS
 
     def added_count(self) -> int:
         """Return the number of hooks that were registered since, less those that were removed."""

@@ -153,6 +153,19 @@ def pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
         yield f"a pair of shape {list(angles.shape)}", (angles.cos(), angles.sin())
 
 
+def tables_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield pairs of a description and a table with a sine and a cosine for each position and
+    feature of a head, of shape (length, twice the size of a head), then one of half that width,
+    for the lengths of the inputs of three dimensions, and those without a class token."""
+    inputs = [
+        tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()
+    ]
+    widths = [width for size in _head_sizes(module, inputs) for width in (2 * size, size)]
+    lengths = [part for length in _sequence_lengths(inputs) for part in (length, length - 1)]
+    for length, width in itertools.product(dict.fromkeys(lengths), dict.fromkeys(widths)):
+        yield _RandomTensors(inputs[0].dtype).of_shape(length, width)
+
+
 def tuples_like(call: Call, count: int) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a description and a tuple of `count` tensors, the first ones shaped like the
     first input of a call, the last one of a shape that goes with it (no single number, which many

@@ -26,6 +26,7 @@ from regraft.verification.child.checks.argument_variants import (
 from regraft.verification.child.checks.fitting_values import (
     feature_width,
     pairs_like,
+    tables_like,
     tensors_like,
     tuples_like,
 )
@@ -214,12 +215,14 @@ class _Trials:
 
 def values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a description and a value that a parameter may take: plain values, pairs of
-    tensors, tensors, then two numbers where there is no annotation."""
+    tensors, tensors, tables of positions, then two numbers where there is no annotation."""
     yield from _plain_values(parameter)
     if module is not None and _PAIR.search(str(parameter.annotation)):
         yield from pairs_like(call, module)
     if _can_be_tensor(parameter):
         yield from tensors_like(call, parameter.name, feature_width(module))
+        if module is not None:
+            yield from tables_like(call, module)
     if parameter.annotation is inspect.Parameter.empty and parameter.name not in CHANCE_FIELDS:
         yield from (("2", 2), ("0.5", 0.5))
 

@@ -14,7 +14,12 @@ from regraft.verification.child.drivers import (
     guessed_slots,
     source_hints,
 )
-from regraft.verification.child.drivers.class_instances import Instance, subject_of, try_values
+from regraft.verification.child.drivers.class_instances import (
+    Failure,
+    Instance,
+    subject_of,
+    try_values,
+)
 from regraft.verification.child.drivers.configuration_objects import (
     fields_of,
     is_config,
@@ -26,6 +31,7 @@ from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 SECONDS = 15.0  # for trying variations of a class
+_FLAGS = 4  # the most flags that are tried with values that do not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +90,36 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
     ):
         yield replace(instance, calls=calls)
     for values in _value_variations(instance, facts):
-        variant = try_values(
-            instance.name, values, session, 0.0, instance.accepted.spec, instance.function_values
-        )
-        if isinstance(variant, Instance):
+        outcome = _with_values(instance, values, session)
+        variant = outcome if isinstance(outcome, Instance) else None
+        if isinstance(outcome, Failure) and outcome.built:
+            variant = _with_another_flag(instance, values, session)
+        if variant is not None:
             yield replace(variant, flags=instance.flags)
+
+
+def _with_values(
+    instance: Instance, values: Mapping[str, Any], session: Session
+) -> Instance | Failure:
+    """Return the instance with other values, if it accepts the same inputs, or its failure."""
+    return try_values(
+        instance.name, values, session, 0.0, instance.accepted.spec, instance.function_values
+    )
+
+
+def _with_another_flag(
+    instance: Instance, values: Mapping[str, Any], session: Session
+) -> Instance | None:
+    """Return the instance with values that build it but do not run, and the first other flag among
+    the first `_FLAGS` with which they do (a block of another stride has no residual, say); None for
+    none."""
+    all_values = {**instance.function_values, **values}
+    flags = [name for name, value in all_values.items() if isinstance(value, bool)]
+    for name in flags[:_FLAGS]:
+        variant = _with_values(instance, {**values, name: not all_values[name]}, session)
+        if isinstance(variant, Instance):
+            return variant
+    return None
 
 
 def _value_variations(instance: Instance, facts: FileFacts) -> Iterator[dict[str, Any]]:
