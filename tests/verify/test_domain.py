@@ -359,7 +359,7 @@ def test_no_infinity_is_tried_before_a_gelu() -> None:
 
 def test_an_image_may_attend_to_a_sequence() -> None:
     call = Call((torch.randn(2, 8, 4, 4),), {})
-    shapes = [tuple(value.shape) for _, value in fitting_values.tensors_like(call, "context", 8)]
+    shapes = [tuple(value.shape) for _, value in fitting_values.tensors_like(call, "context", [8])]
     assert shapes[0] == (2, 7, 8)
     assert (2, 8, 4, 4) in shapes
 
@@ -393,3 +393,11 @@ def test_positions_of_queries_and_keys_are_given_together() -> None:
     given = [{**call.kwargs} for call in calls]
     assert given and all(set(kwargs) == {"places", "key_places"} for kwargs in given)
     assert given[0]["places"][0].shape == (1, 7, 4)
+
+
+def test_further_features_have_a_width_that_another_layer_takes() -> None:
+    layers = torch.nn.ModuleList([torch.nn.Linear(8, 8), torch.nn.Linear(5, 8)])
+    widths = fitting_values.feature_widths(layers)
+    assert set(widths) == {5, 8}
+    tensors = fitting_values.tensors_like(Call((torch.randn(2, 7, 8),), {}), "sounds", widths)
+    assert (2, 7, 5) in [tuple(value.shape) for _, value in tensors]

@@ -24,7 +24,7 @@ from regraft.verification.child.checks.argument_variants import (
     with_argument,
 )
 from regraft.verification.child.checks.fitting_values import (
-    feature_width,
+    feature_widths,
     pairs_like,
     tensors_like,
     tuples_like,
@@ -198,7 +198,7 @@ def values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterato
     if module is not None and _PAIR.search(str(parameter.annotation)):
         yield from pairs_like(call, module)
     if _can_be_tensor(parameter):
-        yield from tensors_like(call, parameter.name, feature_width(module))
+        yield from tensors_like(call, parameter.name, feature_widths(module))
     if parameter.annotation is inspect.Parameter.empty and parameter.name not in CHANCE_FIELDS:
         yield from (("2", 2), ("0.5", 0.5))
 
