@@ -359,7 +359,7 @@ def test_no_infinity_is_tried_before_a_gelu() -> None:
 
 def test_an_image_may_attend_to_a_sequence() -> None:
     call = Call((torch.randn(2, 8, 4, 4),), {})
-    shapes = [tuple(value.shape) for _, value in fitting_values.tensors_like(call, "context", 8)]
+    shapes = [tuple(value.shape) for _, value in fitting_values.tensors_like(call, "context", [8])]
     assert shapes[0] == (2, 7, 8)
     assert (2, 8, 4, 4) in shapes
 
@@ -393,3 +393,31 @@ def test_positions_of_queries_and_keys_are_given_together() -> None:
     given = [{**call.kwargs} for call in calls]
     assert given and all(set(kwargs) == {"places", "key_places"} for kwargs in given)
     assert given[0]["places"][0].shape == (1, 7, 4)
+
+
+def test_further_features_have_a_width_that_another_layer_takes() -> None:
+    layers = torch.nn.ModuleList([torch.nn.Linear(8, 8), torch.nn.Linear(5, 8)])
+    widths = fitting_values.feature_widths(layers)
+    assert set(widths) == {5, 8}
+    tensors = fitting_values.tensors_like(Call((torch.randn(2, 7, 8),), {}), "sounds", widths)
+    assert (2, 7, 5) in [tuple(value.shape) for _, value in tensors]
+
+
+class Recalls(torch.nn.Module):  # type: ignore[misc, name-defined]  # torch is untyped here
+    """Takes a memory, and a mask that only matters with it."""
+
+    def forward(self, x: Any, memory: Any = None, memory_mask: Any = None) -> Any:
+        if memory is None:
+            return x
+        scores = x @ memory.transpose(-1, -2)
+        if memory_mask is not None:
+            scores = scores + memory_mask
+        return scores.softmax(-1) @ memory
+
+
+def test_the_mask_of_a_memory_is_given_with_it() -> None:
+    call = Call((torch.randn(3, 7, 8),), {})
+    calls = list(optional_value_calls(call, Target(Recalls())))
+    masked = [call for call in calls if call.kwargs.get("memory_mask") is not None]
+    assert masked and all(call.kwargs["memory"] is not None for call in masked)
+    assert "memory given" in masked[0].label and "memory_mask given" in masked[0].label

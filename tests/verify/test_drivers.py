@@ -178,6 +178,18 @@ def test_repairs_try_what_the_error_names_first() -> None:
     )
 
 
+def test_lists_that_divide_the_width_of_a_head_divide_the_small_one() -> None:
+    config = {"attention_head_dim": 128, "num_heads": 24, "axes": (16, 56, 56), "depths": [64, 32]}
+    small = config_shrinking.shrink(config, config_shrinking.SCALES[0])
+    width = small["attention_head_dim"]
+    assert width < 128 and sum(small["axes"]) == width
+    assert all(part > 0 and part % 2 == 0 for part in small["axes"])
+    assert (
+        small["depths"]
+        == config_shrinking.shrink({**config, "axes": ()}, config_shrinking.SCALES[0])["depths"]
+    )
+
+
 def test_models_that_are_too_large_are_cut_down() -> None:
     small = {"width": 2.0, "repeats": [16, 32], "size": 64}
     proposals = list(

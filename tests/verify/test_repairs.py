@@ -216,6 +216,10 @@ SUGGESTIONS = {
     ),
     "take_named_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(9)))}),
     "refill_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(14)))}),
+    "give_features": InputCase(
+        {"tokens": Slot("ids", (BATCH, LENGTH), 9)},
+        {"tokens": Slot("normal", (BATCH, LENGTH, Dim(24)), 9)},
+    ),
     "fit_width": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(3))}),
     "fit_image_sides": InputCase(
         {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},

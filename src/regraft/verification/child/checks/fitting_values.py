@@ -13,26 +13,28 @@ import torch
 
 from regraft.verification.child.call_arguments import Call, tensors
 
+_WIDTHS = 4  # the most widths of the features that the layers of a module take
 _CONTEXT_LENGTH = 7  # positions of a sequence beside an image
 _LENGTHS = re.compile(r"(^|_)len(s|gths?)?$")  # names of numbers of positions in each row
 
 
-def feature_width(module: Any) -> int:
-    """Return the most frequent last dimension of a module's matrices; 0 where it has none."""
+def feature_widths(module: Any) -> tuple[int, ...]:
+    """Return the last dimensions of a module's matrices, the most frequent first, at most
+    `_WIDTHS`; () where it has none."""
     matrices = (
         [parameter for parameter in module.parameters() if parameter.dim() > 1]
         if module is not None
         else []
     )
     widths = Counter(int(matrix.shape[-1]) for matrix in matrices)
-    return widths.most_common(1)[0][0] if widths else 0
+    return tuple(width for width, _ in widths.most_common(_WIDTHS))
 
 
-def tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]]:
+def tensors_like(call: Call, name: str, widths: Sequence[int]) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a description and a tensor that fits the inputs of a call; the name decides
     which come first. Yield nothing for a call without tensors.
 
-    `width` is that of the features of the module, 0 for none.
+    `widths` are those of the features that the module's layers take, the most frequent first.
     """
     inputs = [tensor for tensor in tensors(call) if tensor.dim()]
     if not inputs:
@@ -48,7 +50,8 @@ def tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]]
     integers = _integers_like(rows, length)
     if name.endswith(("ids", "index", "indices", "positions")):
         yield from integers
-    for shape in (*_sequence_shapes(first, width), *_shapes_like(first)):
+    sequences = _sequence_shapes(first, widths[0] if widths else 0)
+    for shape in (*sequences, *_shapes_like(first), *_shapes_of_widths(first, widths)):
         yield random_tensors.of_shape(*shape)
     yield from integers
 
@@ -61,6 +64,14 @@ def _sequence_shapes(first: Any, width: int) -> list[tuple[int, ...]]:
     if first.dim() == 2 and not first.is_floating_point():
         return [(*first.shape, width)]
     return [(first.shape[0], _CONTEXT_LENGTH, width)] if first.dim() > 3 else []
+
+
+def _shapes_of_widths(first: Any, widths: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the shapes of further features beside features for each position, of each of some
+    widths but their own; [] for other inputs."""
+    if first.dim() != 3 or not first.is_floating_point():
+        return []
+    return [(*first.shape[:-1], width) for width in widths if width != first.shape[-1]]
 
 
 def _masks_like(

@@ -24,7 +24,7 @@ from regraft.verification.child.checks.argument_variants import (
     with_argument,
 )
 from regraft.verification.child.checks.fitting_values import (
-    feature_width,
+    feature_widths,
     pairs_like,
     tables_like,
     tensors_like,
@@ -37,6 +37,7 @@ from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 _PARAMETERS = 6  # the most parameters that get a value
 _FLAGS = 3  # the most flags that are turned, one at a time
 _ACCEPTED = 3  # the most values of a parameter that the original accepts
+_BASES = 2  # the most parameters beside whose values others are tried that had no effect alone
 _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
 _INTEGER = re.compile(r"\bint\b")
 _FRACTION = re.compile(r"\bfloat\b")
@@ -60,7 +61,8 @@ _NO_TENSORS = (
 def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     """Yield a call with a value for each of at most `_PARAMETERS` absent parameters, at most
     `_ACCEPTED` values each, where the original accepts it and its results change; each is followed
-    by calls without a mask, which may hide the effect (these may be refused).
+    by calls without a mask, which may hide the effect (these may be refused). Parameters without
+    such a value, as the mask of a memory that is absent, too, get one beside those that have one.
 
     The value is a tensor whose shape follows from the other inputs; or a number, a list of one or a
     pair of tensors where the annotation names such. Where the original refuses two inputs together,
@@ -68,9 +70,30 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     (too short for a cache); where it refuses a tuple, all absent parameters of its annotation get
     it (the positions of queries and of keys).
     """
+    trials = _trials_of(call, target)
+    if trials is None:
+        return
+    parameters = trials.absent[:_PARAMETERS]
+    accepted_calls: dict[str, Call] = {}
+    for parameter in parameters:
+        for candidate in itertools.islice(trials.accepted_calls(parameter), _ACCEPTED):
+            accepted_calls.setdefault(parameter.name, candidate)
+            yield candidate
+            for name in trials.mask_names:
+                unmasked = with_argument(candidate, trials.signature, name, None)
+                label = f"{candidate.label}, without {name}"
+                yield replace(unmasked, label=label, beyond="arguments")
+    without_effect = [p for p in parameters if p.name not in accepted_calls]
+    for base in itertools.islice(accepted_calls.values(), _BASES if without_effect else 0):
+        yield from trials.calls_beside(base, without_effect)
+
+
+def _trials_of(call: Call, target: Target) -> _Trials | None:
+    """Return the trials of values for the absent parameters of a call; None where no parameter that
+    may get a value is absent."""
     bound = bound_arguments(call, target.callable)
     if bound is None:
-        return
+        return None
     signature, arguments = bound.signature, bound.arguments
     absent_parameters = [
         parameter
@@ -78,28 +101,18 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
         if _can_get_value(parameter, arguments.get(parameter.name))
     ]
     if not absent_parameters:
-        return
-    mask_names = [
-        name for name in arguments if name.endswith("mask") and arguments[name] is not None
-    ]
+        return None
     are_unpacked = any(map(_may_be_unpacked, absent_parameters))
-    trials = _Trials(
+    return _Trials(
         call,
         target,
         signature,
         execute(target, call, Plan(gradients=False)),
         list(_outputs_with_flags(call, target)) if are_unpacked else [],
         [name for name, value in arguments.items() if _is_integer(value)],
-        mask_names,
+        [name for name in arguments if name.endswith("mask") and arguments[name] is not None],
         absent_parameters,
     )
-    for parameter in absent_parameters[:_PARAMETERS]:
-        for candidate in itertools.islice(trials.accepted_calls(parameter), _ACCEPTED):
-            yield candidate
-            for name in mask_names:
-                unmasked = with_argument(candidate, signature, name, None)
-                label = f"{candidate.label}, without {name}"
-                yield replace(unmasked, label=label, beyond="arguments")
 
 
 def calls_without_options(call: Call, target: Target) -> Iterator[Call]:
@@ -176,6 +189,15 @@ class _Trials:
                 label = f"{parameter.name} given, {description}"
                 yield replace(accepted, label=label, beyond="arguments")
 
+    def calls_beside(self, base: Call, parameters: list[inspect.Parameter]) -> Iterator[Call]:
+        """Yield a call in which a parameter already got its value, with a value for each of some
+        others that the original accepts and that changes its results."""
+        outcome = execute(self.target, base, Plan(gradients=False))
+        trials = replace(self, call=base, outcome_without=outcome)
+        for parameter in parameters:
+            for candidate in itertools.islice(trials.accepted_calls(parameter), 1):
+                yield replace(candidate, label=f"{base.label}; {candidate.label}")
+
     def _accepted_call(self, parameter: inspect.Parameter, value: Any) -> Call | None:
         """Return the call with a value that the original accepts and that changes its results, if
         necessary without the first integer tensor, or for a tuple, which may be longer than a mask
@@ -220,7 +242,7 @@ def values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterato
     if module is not None and _PAIR.search(str(parameter.annotation)):
         yield from pairs_like(call, module)
     if _can_be_tensor(parameter):
-        yield from tensors_like(call, parameter.name, feature_width(module))
+        yield from tensors_like(call, parameter.name, feature_widths(module))
         if module is not None:
             yield from tables_like(call, module)
     if parameter.annotation is inspect.Parameter.empty and parameter.name not in CHANCE_FIELDS:

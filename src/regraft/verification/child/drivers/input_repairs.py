@@ -19,6 +19,7 @@ from typing import Any
 from regraft.verification.child.drivers import image_fixers
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Spec
 from regraft.verification.child.drivers.configuration_objects import config_of
+from regraft.verification.child.drivers.field_tables import HIDDEN
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.drivers.input_suggestions import COMPLETIONS, SUGGESTIONS
 from regraft.verification.child.drivers.kind_fixers import specs_of_other_kinds
@@ -29,6 +30,7 @@ RUNS = 300  # the most runs of a model in one search
 SECONDS = 6.0  # of CPU time, for one search
 # The most elements of all inputs together; larger inputs would exhaust the memory.
 _MOST_ELEMENTS = 1 << 24
+_FEWEST_ELEMENTS = 8 * math.prod(SIZE)  # fewer take as long
 
 
 def complete_spec(failed: Attempt, optional: Spec, config: Any) -> Spec | None:
@@ -70,7 +72,8 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
         specs = suggestions(node, optional, config_of(model))
         while (spec := next(specs, None)) is not None:
             elements = _element_count(spec)
-            growth = (elements / max(_element_count(node.spec), 1)) ** _growth_power(spec)
+            former = max(_element_count(node.spec), _FEWEST_ELEMENTS)
+            growth = (elements / former) ** _growth_power(spec)
             is_slow = growth > 1 and node.took * growth > seconds / 4
             if is_slow and not is_timed_again:  # the first run of some code is slower
                 is_timed_again = True
@@ -161,9 +164,13 @@ def _growth_power(spec: Spec) -> float:
 
 
 def _element_count(spec: Spec) -> int:
-    """Return the number of elements of all inputs at the size of the search; inputs without
-    dimensions, plain values among them, count as one each."""
-    return sum(math.prod(dim.at(SIZE) for dim in slot.dims) for slot in spec.values())
+    """Return the number of elements of all inputs at the size of the search; token ids count as the
+    features that they stand for, inputs without dimensions, plain values among them, as one
+    each."""
+    return sum(
+        math.prod(dim.at(SIZE) for dim in slot.dims) * (HIDDEN if slot.kind == "ids" else 1)
+        for slot in spec.values()
+    )
 
 
 def _spec_key(spec: Spec) -> str:

@@ -148,6 +148,11 @@ SUGGESTIONS: _Table = (
         "RuntimeError: shape '[6, 7]' is invalid for input of size 21",
     ),
     Repair(
+        r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x\d+\)",
+        kind_fixers.give_features,
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x7 and 24x16)",
+    ),
+    Repair(
         r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
         shape_fixers.fit_width,
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x288 and 27x16)",

@@ -10,9 +10,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from regraft.verification.child.drivers.argument_slots import BATCH, Slot, Spec
+from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
 from regraft.verification.child.drivers.described_shapes import parsed_statement
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
+from regraft.verification.child.drivers.model_attempts import SIZE
 
 _STEPS = 2  # a whole number in the place of a tensor
 
@@ -43,6 +44,16 @@ def give_indices(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
             yield with_changed_slot(
                 problem.spec, name, kind="ids", limit=slot.limit or 2, dims=(BATCH,)
             )
+
+
+def give_features(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs in which one tensor of token ids that a matrix was multiplied with has features
+    of the width that the matrix takes in place of each token, for each such tensor."""
+    shape = tuple(map(int, match.groups()[:2]))
+    for name, slot in problem.spec.items():
+        if slot.kind == "ids" and tuple(dim.at(SIZE) for dim in slot.dims) == shape:
+            dims = (*slot.dims, Dim(int(match[3])))
+            yield with_changed_slot(problem.spec, name, kind="normal", dims=dims)
 
 
 def change_kinds(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
