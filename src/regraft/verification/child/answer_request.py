@@ -46,9 +46,11 @@ from regraft.verification.child.static_comparisons import (
     refute_excluded,
     refute_replaced_functions,
 )
-from regraft.verification.child.subject_comparison import examine
+from regraft.verification.child.subject_comparison import examine, examine_in_steps
 from regraft.verification.definition_changes import Change
 
+# of processor time, after which a subject waits for others while a change was not compared at all
+TURN_SECONDS = 30.0
 # the packages that have another name than the module that they install
 _DISTRIBUTIONS = {
     "absl": "absl-py",
@@ -116,7 +118,12 @@ def _examine_subjects(subjects: Iterator[Subject], session: Session) -> None:
     """Compare both versions on each subject, and on subjects like it under other conditions, until
     no change and no relative needs a run; save what the evidence lacks after each. Where the
     session compares once (`compares_once`), each subject is compared briefly, until every change is
-    compared; other conditions are left out unless `session.beyond` is set."""
+    compared.
+
+    A subject that takes long (`TURN_SECONDS`) waits with the rest of its comparisons while a change
+    was not compared at all; the rest follows when no further subject is left or needed.
+    """
+    waiting: list[Iterator[None]] = []
     for subject in subjects:
         if session.compares_once:
             examine(replace(subject, light=True, slow=True), session, brief=True)
@@ -124,20 +131,42 @@ def _examine_subjects(subjects: Iterator[Subject], session: Session) -> None:
             if all(map(session.is_compared, session.changes)):
                 break
             continue
-        examine(subject, session)
-        further_subjects = subjects_beyond(subject, session) if session.beyond else iter(())
-        for further_subject in yield_until_error(
-            further_subjects, session.ledger, f"{subject.name} under other conditions"
-        ):
-            examine(further_subject, session)
-            examine_beyond_calls(further_subject, session)
-        examine_beyond_calls(subject, session)
-        refute_replaced_functions(
-            session, session.functions.replaced_names(session.changed.__name__)
-        )
-        save_evidence(session)
+        steps = _examination_steps(subject, session)
+        if not _take_turn(steps, session):
+            waiting.append(steps)
         if session.is_finished():
             break
+    for steps in waiting:
+        for _ in steps:
+            pass
+
+
+def _take_turn(steps: Iterator[None], session: Session) -> bool:
+    """Take the steps of an examination; return False, with steps left, where they have taken
+    `TURN_SECONDS` of processor time while a change was not compared at all."""
+    started = time.process_time()
+    for _ in steps:
+        is_long = time.process_time() - started > TURN_SECONDS
+        if is_long and not all(map(session.is_compared, session.uncovered_changes())):
+            return False
+    return True
+
+
+def _examination_steps(subject: Subject, session: Session) -> Iterator[None]:
+    """Compare both versions on a subject, and on subjects like it under other conditions where
+    `session.beyond` is set, and yield after each setting of the first and after each of the others;
+    save what the evidence lacks at the end."""
+    yield from examine_in_steps(subject, session)
+    further_subjects = subjects_beyond(subject, session) if session.beyond else iter(())
+    for further_subject in yield_until_error(
+        further_subjects, session.ledger, f"{subject.name} under other conditions"
+    ):
+        examine(further_subject, session)
+        examine_beyond_calls(further_subject, session)
+        yield
+    examine_beyond_calls(subject, session)
+    refute_replaced_functions(session, session.functions.replaced_names(session.changed.__name__))
+    save_evidence(session)
 
 
 def _start_session(

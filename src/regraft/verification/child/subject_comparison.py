@@ -68,9 +68,15 @@ _SETTING_SECONDS = 6.0  # of processor time, before the replays of a further set
 
 
 def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
-    """Compare a subject (a model with calls) under both seeds, all number formats and both modes;
-    refute definitions that differ, revert these to the original and go on. Save the ledger at the
-    end.
+    """Compare a subject in all settings (`examine_in_steps`)."""
+    for _ in examine_in_steps(subject, session, brief=brief):
+        pass
+
+
+def examine_in_steps(subject: Subject, session: Session, *, brief: bool = False) -> Iterator[None]:
+    """Compare a subject (a model with calls) under both seeds, all number formats and both modes,
+    and yield after each of these settings; refute definitions that differ, revert these to the
+    original and go on. Save the ledger at the end.
 
     Stop where time is up, where every definition is refuted, or where a model cannot be built. A
     brief examination, and a subject that is compared once, uses the first seed; a brief one float32
@@ -83,6 +89,7 @@ def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
                     return
                 if not _examine_setting(subject, session, seed, dtype, training):
                     return
+                yield
     session.ledger.save()
 
 
