@@ -50,11 +50,10 @@ class Residual(nn.Module):
     def __init__(self, dim):
         super().__init__()
         self.fc = nn.Linear(dim, dim)
-        self.drop = nn.Dropout(0.1)
         self.norm = nn.LayerNorm(dim, eps=1e-12)
 
     def forward(self, x):
-        h = self.drop(self.fc(x))
+        h = F.dropout(self.fc(x), 0.1, self.training)
         return self.norm(h + x)
 
 
