@@ -44,9 +44,7 @@ def test_an_input_is_left_out_where_it_changes_the_result() -> None:
 def test_each_subject_closes_gaps_once() -> None:
     sides = SimpleNamespace(definition="Biased", original=Target(Biased()))
     gaps = ["a condition never was false"]
-    session = SimpleNamespace(
-        conditions=(SimpleNamespace(gaps=lambda _: gaps),), widened=set[tuple[str, str]]()
-    )
+    session = SimpleNamespace(condition_gaps=lambda _: gaps, widened=set[tuple[str, str]]())
 
     def labels(subject: str) -> list[str]:
         """Return the labels of the calls that a subject of this name gets."""

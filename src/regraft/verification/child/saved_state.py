@@ -112,9 +112,8 @@ def restore(saved: Saved) -> None:
             value.clear()
             value.update(content)
     elif isinstance(content, tuple):
-        if tuple(value) != content or tuple(map(type, value)) != tuple(map(type, content)):
-            value.clear()
-            value.extend(content)
+        value.clear()
+        value.extend(content)
     elif isinstance(content, list):
         if type(value) in SEQUENCES:
             value.clear()

@@ -68,11 +68,8 @@ def _calls_for_gaps(
     """Return calls with and without optional inputs, once for each subject, where a condition of
     the changed lines ran and lacks a result: another subject may have the attributes with which
     such an input decides. Return () elsewhere."""
-    lacks_results = any(
-        conditions.gaps(sides.definition) for conditions in session.conditions or ()
-    )
     key = sides.definition, f"gaps in {setting.subject.name}, {setting.mode}"
-    if not lacks_results or key in session.widened:
+    if key in session.widened or not session.condition_gaps(sides.definition):
         return ()
     session.widened.add(key)
     original = sides.original

@@ -136,6 +136,12 @@ def _shapes_like(first: Any) -> list[tuple[int, ...]]:
     return [*shapes, (last,), (rows,), ()]
 
 
+def _sequences(call: Call) -> list[Any]:
+    """Return the tensors of a call that are sequences of features: of three dimensions, with
+    numbers of floating point."""
+    return [tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()]
+
+
 def _sequence_lengths(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
     """Return the different lengths of the first two inputs of three dimensions, and that of the two
     joined; the only length where there is a single such input, () where there is none."""
@@ -149,9 +155,7 @@ def pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a description and a pair of a cosine and a sine, each of shape (length, size
     of a head), for the lengths of the inputs of three dimensions; then those of shape (1, length,
     size of a head)."""
-    inputs = [
-        tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()
-    ]
+    inputs = _sequences(call)
     head_sizes = _head_sizes(module, inputs)
     generator = torch.Generator().manual_seed(0)
     lengths = _sequence_lengths(inputs)
@@ -168,9 +172,7 @@ def tables_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a description and a table with a sine and a cosine for each position and
     feature of a head, of shape (length, twice the size of a head), then one of half that width,
     for the lengths of the inputs of three dimensions, and those without a class token."""
-    inputs = [
-        tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()
-    ]
+    inputs = _sequences(call)
     widths = [width for size in _head_sizes(module, inputs) for width in (2 * size, size)]
     lengths = [part for length in _sequence_lengths(inputs) for part in (length, length - 1)]
     for length, width in itertools.product(dict.fromkeys(lengths), dict.fromkeys(widths)):

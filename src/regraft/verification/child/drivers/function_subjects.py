@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from regraft.verification.child.drivers import further_calls, input_guesses
+from regraft.verification.child.drivers import input_guesses
 from regraft.verification.child.drivers.driver_protocol import Subject
-from regraft.verification.child.drivers.subject_reach import measure_reach
+from regraft.verification.child.drivers.subject_reach import with_further_calls
 from regraft.verification.child.session import Session
 
 
@@ -66,9 +65,4 @@ def function_subjects(name: str, session: Session) -> Iterator[Subject]:
         {"kind": "function", "name": name},
     )
     yield subject
-    for calls in further_calls.more_calls(model, accepted, name):
-        variant = replace(subject, calls=calls, light=True)
-        if session.is_finished():
-            return
-        if measure_reach(variant, session).is_worth_comparing:
-            yield variant
+    yield from with_further_calls(subject, model, accepted, name, session)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from regraft.verification.child.drivers import further_calls, input_guesses
+from regraft.verification.child.drivers import input_guesses
 from regraft.verification.child.drivers.class_instances import builder_of, show_values
 from regraft.verification.child.drivers.constructor_guesses import guesses
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.instance_variations import FileFacts
 from regraft.verification.child.drivers.methods_driver import Method, uncalled_methods
-from regraft.verification.child.drivers.subject_reach import measure_reach
+from regraft.verification.child.drivers.subject_reach import with_further_calls
 from regraft.verification.child.session import Session, build_seeded
 from regraft.verification.definition_changes import Change
 
@@ -84,9 +83,4 @@ def _method_subjects(
         return
     subject = Subject(description, "methods", build, accepted.calls(model), {})
     yield subject
-    for calls in further_calls.more_calls(model, accepted, name):
-        variant = replace(subject, calls=calls, light=True)
-        if session.is_finished():
-            return
-        if measure_reach(variant, session).is_worth_comparing:
-            yield variant
+    yield from with_further_calls(subject, model, accepted, name, session)

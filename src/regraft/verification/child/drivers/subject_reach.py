@@ -3,14 +3,17 @@ the classes that a model contains."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from regraft.verification.child import weights
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Plan, Target
+from regraft.verification.child.drivers import further_calls
 from regraft.verification.child.drivers.driver_protocol import Subject
+from regraft.verification.child.drivers.input_guesses import AcceptedInputs
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 
@@ -37,6 +40,19 @@ def measure_reach(subject: Subject, session: Session) -> Reach:
     with session.ledger.step("changed", "probe", subject.name), newer:
         has_failed = _run_error(subject, session.changed) is not None
     return Reach(has_failed or session.reached_by(older, newer), frozenset(newer.lines))
+
+
+def with_further_calls(
+    subject: Subject, model: Any, accepted: AcceptedInputs, text: str, session: Session
+) -> Iterator[Subject]:
+    """Yield, as light subjects, a subject with further calls (`further_calls.more_calls` of its
+    model, the inputs that it accepts and a text) that reach new lines, until no run is missing."""
+    for calls in further_calls.more_calls(model, accepted, text):
+        variant = replace(subject, calls=calls, light=True)
+        if session.is_finished():
+            return
+        if measure_reach(variant, session).is_worth_comparing:
+            yield variant
 
 
 def class_names_in(model: Any, session: Session) -> frozenset[str]:
