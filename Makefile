@@ -1,4 +1,4 @@
-# demo, quick, test, test-liger, lint and docs start from nothing but Python: they make .venv, install what they need there, and run.
+# demo, quick, test, test-all, test-liger, lint and docs start from nothing but Python: they make .venv, install what they need there, and run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ BOTH := -n 2 --dist worksteal
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
-.PHONY: demo quick test test-liger test-gpu lint docs clean
+.PHONY: demo quick test test-all test-liger test-gpu lint docs clean
 
 demo: $(READY)
 	@$(BIN)/python scripts/demo.py
@@ -18,10 +18,12 @@ QUICK := $(addprefix tests/, dsl structure test_bodies.py test_cache.py test_cli
   test_rules.py test_source.py)
 
 quick: $(READY)
-	$(BIN)/python -m pytest $(BOTH) $(QUICK)
+	$(BIN)/python -m pytest $(BOTH) -m "not slow" $(QUICK)
 
-test: $(READY)
-	$(BIN)/python -m pytest $(BOTH)
+# every test but the slow ones, which are few and take most of the time; then all of them
+test: MARKED := not slow
+test test-all: $(READY)
+	$(BIN)/python -m pytest $(BOTH) -m "$(MARKED)"
 
 # Liger's kernels against what they replace, in Triton's interpreter, which Triton looks for when it is imported
 test-liger: $(READY)

@@ -32,6 +32,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_guide_runs_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(BLOCKS[0])
     (tmp_path / "program.py").write_text("\n".join(BLOCKS[1:]))
@@ -108,6 +109,7 @@ def test_mistakes_of_the_caller_raise(parameters: dict[str, object], message: st
         regraft.check(**parameters)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_verify_takes_a_text_or_a_file(model: Path) -> None:
     changed = model.with_name("changed.py")
     changed.write_text(SOFTMAX.replace("-1", "-2"))

@@ -97,6 +97,7 @@ def test_diff_applies_and_writes_nothing(write: Write, tmp_path: Path) -> None:
     assert "return softmax(scores)" in (tmp_path / "m.py").read_text()
 
 
+@pytest.mark.slow
 def test_fix_writes_and_a_second_run_is_clean(write: Write) -> None:
     path = write("m.py", CODE)
     assert regraft("check", "--all", "--fix", path).returncode == 0
@@ -126,6 +127,7 @@ def test_fix_writes_copies_by_their_place_in_the_package(write: Write, tmp_path:
     assert regraft("check", "--all", "--out", out, alone).returncode == 2
 
 
+@pytest.mark.slow
 def test_vendored_ops_need_no_regraft(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path = write("m.py", CODE)
@@ -140,6 +142,7 @@ def test_vendored_ops_need_no_regraft(write: Write, tmp_path: Path) -> None:
     assert regraft("check", "--all", path).returncode == 0
 
 
+@pytest.mark.slow
 def test_fix_with_verify_writes_what_is_proved(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     write("pkg/__init__.py", "")
@@ -206,6 +209,7 @@ def test_explain_says_why_not(write: Write) -> None:
     )
 
 
+@pytest.mark.slow
 def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path) -> None:
     good = write("good.py", CODE)
     (tmp_path / "syntax.py").write_text("def f(:\n")
@@ -326,6 +330,7 @@ def test_scanning_imports_neither_torch_nor_what_verifies(transformers: Path) ->
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_one_file_takes_no_longer_than_compiling_it_a_hundred_times(
     transformers: Path, tmp_path: Path
 ) -> None:
@@ -383,6 +388,7 @@ def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
     for number in range(6):
         write(f"m{number}.py", CODE + CODE.replace("weights", "again") * (number % 2))
@@ -398,6 +404,7 @@ def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
     assert list(Path(os.environ["REGRAFT_CACHE_DIR"]).glob("??/*"))
 
 
+@pytest.mark.slow
 def test_jobs_go_with_explain_and_fix(write: Write, tmp_path: Path) -> None:
     write("a.py", CODE.replace("dim=-1", "dim=0"))
     path = write("b.py", CODE)
@@ -464,6 +471,7 @@ class Plain(nn.Module):
 )
 
 
+@pytest.mark.slow
 def test_fix_leaves_out_what_is_not_proved(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path = write("m.py", TWO)
@@ -488,6 +496,7 @@ def build(module):
 """
 
 
+@pytest.mark.slow
 def test_a_driver_proves_what_cannot_be_built_without_it(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path, driver = write("m.py", TWO), write("driver.py", DRIVER)
@@ -525,6 +534,7 @@ def test_without_verification_it_says_so(write: Write, tmp_path: Path) -> None:
     assert "nothing was verified" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_certificate_and_a_second_run_from_the_cache(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

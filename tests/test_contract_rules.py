@@ -90,6 +90,7 @@ def test_a_fix_leaves_the_place_alone_and_lists_it(
     assert KERNEL in path.read_text()
 
 
+@pytest.mark.slow
 def test_verify_runs_what_fix_would_write(write: Write) -> None:
     pytest.importorskip("torch")
     path = write("m.py", CODE)

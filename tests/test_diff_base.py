@@ -45,6 +45,7 @@ def branch(write: Write, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_branch_is_verified_file_by_file(branch: Path, write: Write) -> None:
     write("pkg/helper.py", HELPER.replace("x / 2", "x * 0.5"))
     git(branch, "commit", "-am", "second")

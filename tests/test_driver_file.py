@@ -97,6 +97,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_driver_builds_the_outermost_class_and_proves_rewrites(
     model: Path, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_the_driver_marks_what_could_not_be_guessed(model: Path, tmp_path: Path)
     compile(text, "picky.py", "exec")
 
 
+@pytest.mark.slow
 def test_wrong_input_is_an_error_with_its_place(model: Path, tmp_path: Path) -> None:
     unknown = run(tmp_path, "driver", str(model), "--class", "Modell")
     assert unknown.returncode == 2
@@ -147,6 +149,7 @@ def test_wrong_input_is_an_error_with_its_place(model: Path, tmp_path: Path) -> 
     assert "it defines no subclass of torch.nn.Module" in functions.stderr
 
 
+@pytest.mark.slow
 def test_flags_that_constructors_compute_take_both_values(model: Path) -> None:
     verified = run(
         model.parent, "verify", "--effort", "low", "--no-cache", "--select", "softmax", str(model)
@@ -183,6 +186,7 @@ def unfused():
 """
 
 
+@pytest.mark.slow
 def test_flags_of_classes_and_files_take_both_values(tmp_path: Path) -> None:
     path = tmp_path / "scores.py"
     path.write_text(CAPABILITY)

@@ -29,6 +29,7 @@ from regraft.scanning import (
 GOLDEN = Path(__file__).parent / "golden" / "transformers-5.23.0.json"
 
 
+@pytest.mark.slow
 def test_findings_in_real_files(transformers: Path) -> None:
     version = importlib.metadata.version("transformers")
     if f"transformers-{version}" != GOLDEN.stem:

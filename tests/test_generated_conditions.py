@@ -129,6 +129,7 @@ def leaves(value: Any) -> list[Any]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 200, 50))
 def test_every_choice_gives_the_same(start: int, capsys: pytest.CaptureFixture[str]) -> None:
     torch = pytest.importorskip("torch")

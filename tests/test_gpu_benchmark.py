@@ -227,6 +227,7 @@ with fake_device.fake_device() as record:
 """
 
 
+@pytest.mark.slow
 @needs_fake_device
 def test_a_mistake_in_a_cuda_branch_is_noticed() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TRITON_INTERPRET": "0"}
@@ -294,6 +295,7 @@ for factor in (1.0, 1.0001):
 """
 
 
+@pytest.mark.slow
 @needs_fake_device
 def test_a_kernel_with_wrong_results_does_not_pass() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TRITON_INTERPRET": "1"}

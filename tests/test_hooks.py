@@ -58,6 +58,7 @@ def test_the_action_annotates_and_hands_on_the_status(
     assert action(project, {**chosen, "REGRAFT_PATHS": "no.py"}).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="a script for bash")
 def test_the_action_puts_the_certificate_into_the_summary(
     write: Write, tmp_path: Path, environment: dict[str, str]

@@ -23,6 +23,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_repository_is_fixed_without_a_driver(tmp_path: Path) -> None:
     folder = tmp_path / "repository"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache"))

@@ -30,6 +30,7 @@ class Block(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_what_runs(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "changed.py").write_text(MODEL.replace("x + self", "2 * x + self"))

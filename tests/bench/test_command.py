@@ -121,6 +121,7 @@ def is_progress(text: str) -> bool:
     return all(re.search(r"^\w.*, \d+ s(, .*)?$", line) for line in text.splitlines())
 
 
+@pytest.mark.slow
 def test_what_gains_is_chosen_proved_and_locked(folder: Path) -> None:
     result = run(
         folder, "targets.py:build", "--select", "--output-format", "json", "--rounds", "12"
@@ -152,6 +153,7 @@ def test_what_gains_is_chosen_proved_and_locked(folder: Path) -> None:
     assert {finding["rule"] for finding in report_of_check["findings"]} == set(chosen)
 
 
+@pytest.mark.slow
 def test_both_modes_as_a_table_and_several_calls(here: Path) -> None:
     options = ("--rounds", "6", "--mode", "both", "--packs", "torch", "--no-verify")
     result = regraft("bench", "targets:twice", *options)
@@ -174,6 +176,7 @@ def test_both_modes_as_a_table_and_several_calls(here: Path) -> None:
     assert not (here / NAME).exists()
 
 
+@pytest.mark.slow
 def test_against_torch_compile(folder: Path) -> None:
     result = run(
         folder,
@@ -194,6 +197,7 @@ def test_against_torch_compile(folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_limit_that_nothing_keeps(here: Path) -> None:
     options = ("--packs", "torch", "--no-verify", "--select", "--memory-limit", "1kB")
     result = regraft("bench", "targets:build", "--rounds", "6", *options)
@@ -262,6 +266,7 @@ def rows_of(*options: str) -> set[str]:
     return {row["name"] for row in json.loads(result.stdout)["rows"]}
 
 
+@pytest.mark.slow
 def test_the_configuration_file_chooses_rules_below_the_options(here: Path) -> None:
     (here / "regraft.toml").write_text('select = ["torch"]\n')
     assert rows_of() == {"torch/gelu"}
@@ -291,6 +296,7 @@ def test_a_wrong_configuration_file_is_an_error_before_the_model_is_built(here: 
             assert result.returncode == 2 and message in result.stderr, result.stderr
 
 
+@pytest.mark.slow
 def test_a_lock_file_that_the_configuration_file_outranks_is_said_to_be(here: Path) -> None:
     (here / "regraft.toml").write_text('select = ["torch"]\n')
     options = ("--rounds", "6", "--no-verify", "--select")

@@ -65,6 +65,7 @@ def measured(model: Any) -> Any:
     return bench(model, calls_of(torch.randn(32, 16)), rules, Options(rounds=6))
 
 
+@pytest.mark.slow
 def test_a_model_that_only_its_user_can_build_is_proved(model: Any) -> None:
     result = measured(model)
     assert result.notes == ("proved on your model and inputs, and on inputs made of them",)

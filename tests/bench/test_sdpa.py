@@ -40,6 +40,7 @@ def measured(model: Any, inputs: Any, packs: tuple[str, ...] = ("adopter/softmax
     return bench(model, calls_of(inputs), rules, Options(rounds=6, verify=False))
 
 
+@pytest.mark.slow
 def test_eager_attention_is_also_measured_as_sdpa() -> None:
     model = llama("eager")
     inputs = {"input_ids": torch.randint(64, (2, 16))}
@@ -54,6 +55,7 @@ def test_eager_attention_is_also_measured_as_sdpa() -> None:
     assert all(row.rules for row in with_rules)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [llama("sdpa"), nn.Linear(16, 4)])
 def test_other_models_have_no_such_row(model: Any) -> None:
     inputs = (

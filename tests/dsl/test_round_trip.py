@@ -193,6 +193,7 @@ def test_conditions(condition: s.Condition) -> None:
     )
 
 
+@pytest.mark.slow
 @relaxed
 @given(fragments)
 def test_fragments(fragment: s.Fragment) -> None:
@@ -200,12 +201,14 @@ def test_fragments(fragment: s.Fragment) -> None:
     assert parse_fragment(print_fragment(fragment, ";  ")) == fragment
 
 
+@pytest.mark.slow
 @relaxed
 @given(transformations)
 def test_transformations(transformation: s.Transformation) -> None:
     assert parse_transformation(print_transformation(transformation)) == transformation
 
 
+@pytest.mark.slow
 @settings(relaxed, max_examples=60)
 @given(rules)
 def test_rules(rule: s.RuleSyntax) -> None:

@@ -102,6 +102,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_a_model_that_only_its_owner_can_build_is_rewritten(model: Any) -> None:
     x = torch.randn(2, 5, 16)
     before = model(x)
@@ -115,11 +116,13 @@ def test_a_model_that_only_its_owner_can_build_is_rewritten(model: Any) -> None:
     assert torch.equal(model(x), before)
 
 
+@pytest.mark.slow
 def test_classes_that_the_model_does_not_have_are_not_named(model: Any) -> None:
     result = regraft.optimize(model, torch.randn(2, 5, 16), packs=RULES)
     assert "Absent" not in str(result)
 
 
+@pytest.mark.slow
 def test_the_copy_of_the_model_is_deleted(model: Any) -> None:
     regraft.optimize(model, torch.randn(2, 5, 16), packs=RULES)
     root = cache_directory()

@@ -287,6 +287,7 @@ def test_only_what_is_proved(module: types.ModuleType) -> None:
     assert [change.method for change in result.changes] == ["Model.scores"], str(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Bert", "Llama", "ViT"])
 def test_real_models(name: str) -> None:
     transformers = pytest.importorskip("transformers")

@@ -62,6 +62,7 @@ def test_a_language_model_with_left_padding() -> None:
     assert_equal_training(model, {"input_ids": ids, "attention_mask": mask, "labels": labels})
 
 
+@pytest.mark.slow
 def test_a_choice_of_padding_only() -> None:
     torch.manual_seed(0)
     config = transformers.RobertaConfig(

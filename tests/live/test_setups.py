@@ -218,6 +218,7 @@ torch.distributed.destroy_process_group()
 """  # noqa: E501
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
 def test_two_processes_in_data_parallel(module: types.ModuleType, tmp_path: Path) -> None:
     """Losses and gradients in both ranks, with the model optimized before it is wrapped,
@@ -273,6 +274,7 @@ def steps(model: Any, optimizer: Any, seeds: range) -> list[Any]:
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_resumed_optimizer(module: types.ModuleType, kind: str, first: bool) -> None:
@@ -382,6 +384,7 @@ ADAPTERS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("kind", "options"), ADAPTERS, ids=["lora", "saved", "dora", "ia3"])
 @pytest.mark.parametrize("first", [True, False])
@@ -471,6 +474,7 @@ def language_model(name: str) -> tuple[Any, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", ["Bert", "Llama"])
 @pytest.mark.parametrize("first", [True, False])
@@ -498,6 +502,7 @@ def test_adapters_of_language_models(every_kernel: None, name: str, first: bool)
             torch.testing.assert_close(adapted(**inputs).logits, reference(**inputs).logits)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("first", [True, False])
 def test_adapters_of_bare_parameters(first: bool) -> None:

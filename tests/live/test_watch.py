@@ -100,6 +100,7 @@ def test_copies_keep_gradients_wanted_and_can_be_trained_on() -> None:
     assert model.weight.grad is not None
 
 
+@pytest.mark.slow
 def test_optimize_proves_on_the_calls_that_were_recorded(tmp_path: Any, monkeypatch: Any) -> None:
     (tmp_path / "watched_model.py").write_text(
         "import torch\n"

@@ -66,6 +66,7 @@ def randomly(module: nn.Module) -> nn.Module:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_derivatives_of_the_activation(approximate: str) -> None:
     x, linear = torch.randn(3, 5, 8, requires_grad=True), nn.Linear(8, 4)
@@ -78,6 +79,7 @@ def test_derivatives_of_the_activation(approximate: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("doubled", [True, False])
 def test_derivatives_of_the_norm(affine: bool, doubled: bool) -> None:
@@ -93,6 +95,7 @@ def test_derivatives_of_the_norm(affine: bool, doubled: bool) -> None:
     )
 
 
+@pytest.mark.slow
 def test_second_derivatives_drop_what_the_first_pass_dropped() -> None:
     x, residual = (torch.randn(6, 8, requires_grad=True) for _ in range(2))
     norm = randomly(nn.LayerNorm(8))
@@ -112,6 +115,7 @@ def test_second_derivatives_drop_what_the_first_pass_dropped() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_pass_that_donates_its_buffers_is_not_taken_from_the_cache() -> None:
     x, linear = torch.randn(4, 8, requires_grad=True), nn.Linear(8, 4)
     inputs = [x, *linear.parameters()]
@@ -125,6 +129,7 @@ def test_a_pass_that_donates_its_buffers_is_not_taken_from_the_cache() -> None:
     )
 
 
+@pytest.mark.slow
 def test_checkpointed_layers_are_computed_twice() -> None:
     x, linear, norm = (
         torch.randn(4, 8, requires_grad=True),
@@ -146,6 +151,7 @@ def test_checkpointed_layers_are_computed_twice() -> None:
     )
 
 
+@pytest.mark.slow
 def test_one_model_does_not_use_up_the_compilations_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

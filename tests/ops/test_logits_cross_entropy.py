@@ -62,6 +62,7 @@ def test_results_and_gradients(sizes: tuple[int, int], options: dict[str, Any], 
     )
 
 
+@pytest.mark.slow
 def test_second_derivatives_and_a_second_backward_pass() -> None:
     x, target = case(40, 50, torch.float64)
     results = []

@@ -58,6 +58,7 @@ def derivatives(function: Any, x: Any, dim: Any, options: dict[str, Any]) -> tup
     return results, first.detach(), second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "far from zero", "mixed", "huge", "tiny"])
 @pytest.mark.parametrize("memory", FORMATS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -309,6 +309,7 @@ def test_odd_documents(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
+@pytest.mark.slow
 def test_verify_proves_in_a_process_of_its_own_and_offers_the_edit(tmp_path: Path) -> None:
     uri = save(tmp_path, "model.py", GATE)
 

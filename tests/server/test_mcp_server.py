@@ -77,6 +77,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_tools_that_run_nothing(tmp_path: Path, model: Path) -> None:
     async def play(session: Client) -> None:
         tools = {tool.name: tool for tool in (await session.list_tools()).tools}
@@ -113,6 +114,7 @@ def test_tools_that_run_nothing(tmp_path: Path, model: Path) -> None:
     run(tmp_path, play)
 
 
+@pytest.mark.slow
 def test_wrong_input_is_an_error_of_the_tool(tmp_path: Path, model: Path) -> None:
     outside = tmp_path.parent / f"{tmp_path.name}-outside.py"
     outside.write_text(GATE)
@@ -164,6 +166,7 @@ def test_a_root_is_allowed(tmp_path: Path) -> None:
     run(work, play, "--root", str(other))
 
 
+@pytest.mark.slow
 def test_verify_proves_and_refutes(tmp_path: Path, model: Path) -> None:
     """Text against text, a file against text with a counterexample that runs, and progress."""
     right = GATE.replace("x * torch.sigmoid(x)", "torch.sigmoid(x) * x")

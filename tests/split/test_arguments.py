@@ -332,6 +332,7 @@ def test_arguments_that_forward_takes_by_a_star() -> None:
         regraft.split(AnyKeywords().eval(), [call], cache=False)
 
 
+@pytest.mark.slow
 def test_an_encoder_of_transformers_takes_masks_of_any_padding() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

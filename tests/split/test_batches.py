@@ -162,6 +162,7 @@ def test_openvino_takes_batches(kind: Any, tmp_path: Path) -> None:
     assert "onnxruntime" not in (tmp_path / "host.py").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs g++")
 def test_aotinductor_takes_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no processes that import torch again

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("without_gradients")
 BY_NAME = {network.__name__: network for network in clamped.NETWORKS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single_file", [False, True], ids=["directory", "file"])
 @pytest.mark.parametrize("name", BY_NAME)
 def test_no_size_below_a_bound_gives_a_wrong_answer(name: str, single_file: bool) -> None:

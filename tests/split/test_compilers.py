@@ -79,6 +79,7 @@ class Enlarged(torch.nn.Module):
         return torch.nn.functional.interpolate(x, scale_factor=2, mode="bicubic")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("timed")
 def test_what_the_compiler_makes_slower_stays_eager() -> None:
     model, calls = Enlarged().eval(), [(torch.ones(1, 4, 64, 64),), (-torch.ones(1, 4, 64, 64),)]
@@ -103,6 +104,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_openvino_gives_what_the_original_gives(kind: Any) -> None:
     pytest.importorskip("openvino")
@@ -112,6 +114,7 @@ def test_openvino_gives_what_the_original_gives(kind: Any) -> None:
         assert all(difference(result(*call), model(*call)) == "" for call in calls)
 
 
+@pytest.mark.slow
 def test_openvino_runs_without_torch_and_its_files_are_checked(tmp_path: Path) -> None:
     pytest.importorskip("openvino")
     _, calls, result = compiled(networks.Skips, "openvino", measure=False)
@@ -158,6 +161,7 @@ def test_what_openvino_would_compute_with_fewer_bits_stays_eager_or_raises() -> 
         result(torch.full((1, 5), 2**40))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_compiler_that_is_installed_gives_what_the_original_gives(
     name: str, tmp_path: Path

@@ -81,6 +81,7 @@ LANGUAGE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*single.GOOD, *LANGUAGE], ids=lambda kind: kind.__name__)
 def test_the_single_file_gives_what_the_original_gives(kind: Any, tmp_path: Path) -> None:
     model, result = build_and_split(kind, unseen="raise")

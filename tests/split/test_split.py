@@ -325,6 +325,7 @@ OPEN = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", classes(sizes))
 def test_sizes_that_values_decide(kind: Any) -> None:
     torch.manual_seed(0)
@@ -639,6 +640,7 @@ def test_a_side_that_no_input_took_can_raise_instead(tmp_path: Path) -> None:
         regraft.split(model, calls, unseen="ignore")
 
 
+@pytest.mark.slow
 def test_a_network_that_was_split_before_comes_from_the_cache() -> None:
     model, calls = build_model_and_calls("Skips")
     first = regraft.split(model, calls)
@@ -684,6 +686,7 @@ print(regraft.split(model, calls).directory)
 """
 
 
+@pytest.mark.slow
 def test_another_process_finds_a_network_in_the_cache(tmp_path: Path) -> None:
     script = tmp_path / "split_it.py"
     script.write_text(SPLIT_TWICE)
@@ -766,6 +769,7 @@ def test_a_loop_that_might_not_end_does_not_stop_the_check() -> None:
     assert report.sides == report.sides_run and report.inputs_checked == 200
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_directory_or_says_why_not(
     tmp_path: Path, run_command: Callable[..., Any]
 ) -> None:

@@ -83,6 +83,7 @@ def test_stable_sorts_are_compiled() -> None:
             assert difference(network(x), model(x)) == ""
 
 
+@pytest.mark.slow
 def test_a_mixture_of_experts_that_groups_its_tokens() -> None:
     spec = importlib.util.spec_from_file_location("own", OWN)
     assert spec is not None and spec.loader is not None
@@ -140,6 +141,7 @@ def test_nothing_is_measured_where_that_is_not_wanted() -> None:
     assert len(skips(batched=True).report.times) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fastest", ["onnxruntime", "openvino"])
 def test_the_fastest_compiler_is_taken_and_recorded(
     fastest: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -142,6 +142,7 @@ def calls(numbers: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [(0,), (2,), (3, 2), (0, 1, 2, 3, 4)], ids=str)
 @pytest.mark.parametrize("kind", Network.__subclasses__(), ids=lambda kind: kind.__name__)
 def test_other_numbers_than_those_of_the_examples(kind: type[nn.Module], numbers: Any) -> None:

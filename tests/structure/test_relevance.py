@@ -84,6 +84,7 @@ def test_the_corpus(path: Path) -> None:
     operations(source)
 
 
+@pytest.mark.slow
 def test_random_programs() -> None:
     sources = [source_of(program(seed)) for seed in range(1000, 1200)]
     assert sum(len(both(source)) for source in sources) > 100
@@ -92,6 +93,7 @@ def test_random_programs() -> None:
     }
 
 
+@pytest.mark.slow
 def test_real_files(transformers: Path) -> None:
     for path in sorted((transformers / "models").glob("*/modeling_*.py"))[::25]:
         source = parse(str(path), path.read_bytes())

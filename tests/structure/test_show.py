@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from conftest import body_of
 from regraft.dsl import parse_fragment, print_fragment, print_node
 from regraft.source.text import SourceFile, read
@@ -59,6 +61,7 @@ def test_layers_print_with_their_guards() -> None:
     assert "@torch.nn.BatchNorm2d(num_features=config.dim) -> self.norm1 if self.use_norm" in text
 
 
+@pytest.mark.slow
 def test_structures_of_real_files_parse_back(transformers: Path) -> None:
     checked = 0
     for model in ("bert", "llama", "t5", "dpt", "mamba", "wav2vec2", "mixtral"):

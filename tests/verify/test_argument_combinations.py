@@ -106,18 +106,21 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_a_change_that_acts_for_arguments_together_is_refuted(case: str, tmp_path: Path) -> None:
     verdict = _verdict(tmp_path, *WRONG[case])
     assert verdict.status == "refuted", verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RIGHT)
 def test_a_right_change_of_several_arguments_is_proved(case: str, tmp_path: Path) -> None:
     verdict = _verdict(tmp_path, *RIGHT[case])
     assert verdict.status == "proved", verdict
 
 
+@pytest.mark.slow
 def test_arguments_that_cannot_be_given_together_are_named(tmp_path: Path) -> None:
     body = (
         "        if mask is not None and bias is not None:\n"

@@ -80,6 +80,7 @@ def verdict(
     return outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["network", ""])
 def test_a_layer_is_built_and_called_as_a_model_of_another_file_does_it(
     tmp_path: Path, package: str
@@ -140,6 +141,7 @@ def test_a_script_with_loops_is_not_imported(tmp_path: Path) -> None:
     assert not any("train" in str(reason) for reason in unproven.evidence["skipped"])  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_arguments_are_recorded_before_the_constructor_changes_them(tmp_path: Path) -> None:
     layers = LAYERS.replace("self.size = plan\n", "self.size = plan.pop(0), plan.pop()\n")
     model = MODEL.replace("(width, 4)", "[width, 4]")

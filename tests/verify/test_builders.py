@@ -72,6 +72,7 @@ def build_stages(module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", [None, "driver.py:build_stages"])
 @pytest.mark.parametrize(
     ("text", "status"), [("y.softmax(-1)", "proved"), ("torch.softmax(y, 0)", "refuted")]
@@ -238,6 +239,7 @@ def whole(**kwargs) -> Whole:
 """
 
 
+@pytest.mark.slow
 def test_lists_of_one_class_are_tried_for_others_and_what_is_unset_gets_a_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

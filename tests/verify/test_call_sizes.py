@@ -47,6 +47,7 @@ QUOTIENT = """\
         return torch.tanh(y) + x"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["== 1", "< 4"])
 def test_values_are_varied_for_every_size_that_the_changed_lines_tell_apart(
     tmp_path: Path, condition: str

@@ -112,6 +112,7 @@ def test_a_tuple_of_integers_gets_as_many_as_its_annotation_says(tmp_path: Path)
     assert type(values["dim"]) is int
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "status"),
     [("torch.nn.functional.relu(self.up(x))", "proved"), ("torch.abs(self.up(x))", "refuted")],

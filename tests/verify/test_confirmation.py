@@ -64,6 +64,7 @@ def test_a_definition_that_nothing_runs_is_not_confirmed(tmp_path: Path) -> None
     assert verdict.status == "unproven" and "nothing ran" in verdict.reason
 
 
+@pytest.mark.slow
 def test_beside_another_change_nothing_is_shortened(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(MODEL)

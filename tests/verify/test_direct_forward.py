@@ -43,6 +43,7 @@ class Outer(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_its_calls_are_replayed(tmp_path: Path) -> None:
     before = "self.linear(x) * factor"
     right = verdict_on(tmp_path, MODEL, before, "torch.mul(self.linear(x), factor)")

@@ -196,6 +196,7 @@ LLAMA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", LLAMA)
 def test_changes_of_a_language_model(case: str, transformers: Path, tmp_path: Path) -> None:
     path = transformers / "models" / "llama" / "modeling_llama.py"

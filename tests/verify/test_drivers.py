@@ -232,6 +232,7 @@ class Attention(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_branch_behind_a_string_and_an_optional_input_is_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -752,6 +753,7 @@ class Block(nn.Module):
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_values_of_a_constructor_are_mended_after_the_error(tmp_path: Path) -> None:
     path = tmp_path / "block.py"
     path.write_text(CROSS_ATTENTION)

@@ -137,6 +137,7 @@ def test_sizes_that_are_equal_by_chance_are_made_unequal(case: str, tmp_path: Pa
     assert (verdict.status, " only, shapes" in verdict.reason) == ("refuted", True), verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_right_change_is_proved_for_unequal_sizes(case: str, tmp_path: Path) -> None:
     text, before, _, right = CASES[case]
@@ -211,6 +212,7 @@ class Patches(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_patches_of_images_that_are_wider_than_high(tmp_path: Path) -> None:
     wrong = verdict_on(tmp_path, PATCHES, "h // 4, 4, w // 4, 4", "w // 4, 4, h // 4, 4")
     assert wrong.status == "refuted", wrong
@@ -236,6 +238,7 @@ class Pooling(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_dropped_dimension_of_size_one_is_refuted(tmp_path: Path) -> None:
     wrong = verdict_on(tmp_path, POOLING, ".squeeze(-1)", ".squeeze()")
     assert wrong.status == "refuted", wrong
@@ -255,6 +258,7 @@ class Weights(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_dimension_that_always_has_one_element_decides_nothing(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, ONE_KEY, "dim=-1", "dim=-2")
     assert verdict.status == "unproven"
@@ -287,6 +291,7 @@ class AnchorHead(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_images_of_a_single_point_get_further_points(tmp_path: Path) -> None:
     (call,) = enlarged_points(Call((torch.ones(2, 3, 1, 1), torch.ones(2, 1, 1)), {}))
     assert shapes(call) == [[2, 3, 2, 3], [2, 1, 1]]

@@ -99,6 +99,7 @@ def verdicts(tmp_path: Path, changed: str, original: str = NORM) -> tuple[Verdic
     return verify(path, changed.encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", UNDECIDED)
 def test_what_no_input_decides_is_not_proved(after: str, tmp_path: Path) -> None:
     (verdict,) = verdicts(tmp_path, NORM.replace(RETURN, after))
@@ -127,6 +128,7 @@ def test_nan_on_one_side_is_named(tmp_path: Path) -> None:
     assert "NaN on one side, that of the original" in verdict.reason
 
 
+@pytest.mark.slow
 def test_hooks_count_only_in_the_strict_contract(tmp_path: Path) -> None:
     original = """\
 from torch import nn

@@ -83,6 +83,7 @@ def verdicts(tmp_path: Path, *edits: tuple[str, str]) -> dict[str, Verdict]:
     return {verdict.definition: verdict for verdict in verify(path, text.encode())}
 
 
+@pytest.mark.slow
 def test_candidates_that_raise_do_not_end_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

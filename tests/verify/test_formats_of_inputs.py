@@ -214,6 +214,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_difference_under_other_conditions_is_refuted(tmp_path: Path, name: str) -> None:
     text, before, after = WRONG[name]
@@ -221,6 +222,7 @@ def test_a_difference_under_other_conditions_is_refuted(tmp_path: Path, name: st
     assert verdict.status == "refuted", verdict.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_equal_code_is_proved_under_other_conditions(tmp_path: Path, name: str) -> None:
     text, before, after = RIGHT[name]

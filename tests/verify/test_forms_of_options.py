@@ -180,6 +180,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_a_change_that_acts_for_other_forms_of_options_is_refuted(
     case: str, tmp_path: Path
@@ -189,6 +190,7 @@ def test_a_change_that_acts_for_other_forms_of_options_is_refuted(
     assert verdict.status == "refuted", verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RIGHT)
 def test_a_right_change_of_options_is_proved(case: str, tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, HEAD + WRONG[case][0], *RIGHT[case])

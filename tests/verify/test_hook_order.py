@@ -31,6 +31,7 @@ class Mlp(nn.Module):
 RETURN = "return self.down(self.act(self.gate(x)) * self.up(x))"
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_called_later_is_a_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +51,7 @@ def test_a_layer_that_is_called_later_is_a_loss(
     )
 
 
+@pytest.mark.slow
 def test_the_rule_of_gated_activations_keeps_the_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_change_of_what_the_run_read_is_noticed(
     assert status_of(tmp_path, path) == "refuted"
 
 
+@pytest.mark.slow
 def test_a_failed_import_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(MODEL)

@@ -86,6 +86,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_attributes_that_methods_assign_take_a_second_value(case: str, tmp_path: Path) -> None:
     initial, result, wrong, right, words = CASES[case]
@@ -114,6 +115,7 @@ def test_an_attribute_without_a_second_value_is_named(tmp_path: Path) -> None:
     assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict
 
 
+@pytest.mark.slow
 def test_an_attribute_that_changes_with_submodules_is_named(tmp_path: Path) -> None:
     verdict = verdict_on(
         tmp_path, ATTENTION, "self.heads, self.head_dim)", "self.heads, c // self.heads)"
@@ -124,6 +126,7 @@ def test_an_attribute_that_changes_with_submodules_is_named(tmp_path: Path) -> N
     assert right.status == "proved", right
 
 
+@pytest.mark.slow
 def test_a_value_that_another_model_assigns_when_it_runs_counts(tmp_path: Path) -> None:
     result = "y.reshape(y.shape[0], self.state, -1).flatten(1)"
     text = PROJ.format(initial="0", result=result) + NET
@@ -165,6 +168,7 @@ class Gates(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_two_values_from_construction_are_enough_for_tested_rules(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(GATE)
@@ -268,6 +272,7 @@ LEADING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", LEADING)
 def test_an_attribute_takes_a_second_value_where_a_line_reads_it(case: str, tmp_path: Path) -> None:
     text = SCALED.replace("TEST", LEADING[case])
@@ -278,6 +283,7 @@ def test_an_attribute_takes_a_second_value_where_a_line_reads_it(case: str, tmp_
     assert verdict.status == "proved", verdict
 
 
+@pytest.mark.slow
 def test_a_second_value_that_no_line_reads_does_not_count(tmp_path: Path) -> None:
     text = SCALED.replace("TEST", "self.wide")
     verdict = verdict_on(tmp_path, text, "s * self.scale", "s * 2.0")

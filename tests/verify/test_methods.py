@@ -60,6 +60,7 @@ def verdict(
     return outcome
 
 
+@pytest.mark.slow
 def test_a_method_with_its_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = verdict(
         tmp_path, monkeypatch, RELU, ("self.norm(y) + 1", "1 + self.norm(y)"), ("y * 2", "2 * y")
@@ -67,6 +68,7 @@ def test_a_method_with_its_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (outcome.status, outcome.reason) == ("proved", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [("self.norm(y) + 1", "self.norm(y) - 1"), ("y * 2", "y * 3")])
 def test_a_wrong_method_is_refuted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, str]
@@ -100,6 +102,7 @@ class Backbone(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "status"),
     [
@@ -116,6 +119,7 @@ def test_a_method_takes_whole_numbers_and_flags_that_callers_may_leave_out(
     assert outcome.status == status, outcome
 
 
+@pytest.mark.slow
 def test_a_method_that_takes_what_nobody_can_guess(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +176,7 @@ def check_outcome(outcome: Verdict, status: str) -> None:
         assert process.returncode == 1, process.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "status"),
     [
@@ -204,6 +209,7 @@ class Layer(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "status"),
     [
@@ -250,6 +256,7 @@ class Model(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_whole_model_runs_what_its_parts_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

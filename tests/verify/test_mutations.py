@@ -45,6 +45,7 @@ def groups(files: Mapping[str, tuple[Mutation, ...]]) -> Iterator[object]:
             yield pytest.param(name, group, id=f"{name}-{number}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "group"), list(groups(FILES)))
 def test_every_verdict_is_the_expected_one(
     name: str, group: tuple[Mutation, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -56,6 +57,7 @@ def test_every_verdict_is_the_expected_one(
     assert not disagreements(path, text, group, f"{HERE / 'drivers.py'}:{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "group"), list(groups(HUGGING_FACE)))
 def test_real_models(
     model: str,

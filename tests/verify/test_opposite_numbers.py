@@ -95,6 +95,7 @@ def test_attributes_vary_where_the_numbers_of_the_call_saturate(tmp_path: Path) 
     assert verdict.status == "proved", verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [

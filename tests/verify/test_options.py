@@ -121,6 +121,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_a_change_that_acts_for_other_options_is_refuted(case: str, tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, MODEL, *WRONG[case])
@@ -218,6 +219,7 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
     assert not is_affordable(call, {32: 1056})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

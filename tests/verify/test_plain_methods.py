@@ -31,6 +31,7 @@ class Sampler:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "by_rules", "status"),
     [

@@ -38,6 +38,7 @@ OPTIONS_LOST = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edits",
     [(OUTSIDE, OPTIONS_LOST), (OUTSIDE,), (OPTIONS_LOST,)],

@@ -72,6 +72,7 @@ class Cell(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "status"),
     [
@@ -94,6 +95,7 @@ def test_keys_and_values_of_tokens_before(
     assert verdict.status == status, verdict.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "status"),
     [
@@ -117,6 +119,7 @@ FLAGGED = (
 )
 
 
+@pytest.mark.slow
 def test_keys_and_values_that_only_a_flag_asks_for(tmp_path: Path) -> None:
     right = verdict_on(tmp_path, FLAGGED, "/ math.sqrt(self.size)", "* self.size**-0.5")
     assert right.status == "proved", right.reason

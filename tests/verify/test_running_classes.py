@@ -68,6 +68,7 @@ class Model(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "before", "after", "status"),
     [

@@ -98,6 +98,7 @@ def test_noise_leaves_whole_numbers_masks_and_infinities_alone() -> None:
         assert not torch.equal(torch.full((64,), 0.3) * 0.7, torch.full((64,), 0.3 * 0.7))
 
 
+@pytest.mark.slow
 def test_a_choice_among_equal_scores_is_no_rounding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,16 +136,16 @@ def test_gradients_may_differ_more_where_a_softmax_is_saturated(
     assert difference(Rigour(strict=True, saturated=True)) is not None
 
 
-@pytest.mark.parametrize("seed", [0, 8002])  # the kernel loses half of a gradient with the second
+@pytest.mark.slow
 def test_attention_with_biases_is_rewritten_and_proved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "attention_with_biases.py").write_text(ATTENTION)
     import attention_with_biases  # type: ignore[import-not-found]
 
-    torch.manual_seed(seed)
+    torch.manual_seed(8002)  # with these numbers the kernel loses half of a gradient
     model = attention_with_biases.Attention()
     result = regraft.optimize(model, torch.randn(2, 512, 32), select=["torch/attention"])
     assert [change.method for change in result.changes] == ["Attention.forward"], str(result)

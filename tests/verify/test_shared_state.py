@@ -70,6 +70,7 @@ def statuses(tmp_path: Path, text: str, *edits: tuple[str, str]) -> dict[str, Ve
     return {verdict.definition: verdict for verdict in verify(path, text.encode(), effort="low")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [
@@ -90,6 +91,7 @@ def test_an_equal_edit_beside_shared_modules_is_proved(
     assert verdict.status == "proved", verdict.reason
 
 
+@pytest.mark.slow
 def test_a_wrong_edit_beside_shared_modules_is_refuted_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

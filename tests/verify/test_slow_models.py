@@ -70,6 +70,7 @@ def test_a_slow_model_is_compared_beside_small_ones(tmp_path: Path) -> None:
     assert any(str(name).endswith("own_driver.py:driver") for name in models)
 
 
+@pytest.mark.slow
 def test_a_difference_that_the_slow_model_alone_shows_is_refuted(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, "F.gelu(self.linear(x))", 0.1)
     assert verdict.status == "refuted"
@@ -136,6 +137,7 @@ def verdict_on_activation(folder: Path, body: str, fatal: int = 1000) -> Verdict
     return verdict
 
 
+@pytest.mark.slow
 def test_every_call_of_a_slow_model_is_compared(tmp_path: Path) -> None:
     gelu = "torch.nn.functional.gelu(x)"
     verdict = verdict_on_activation(tmp_path, f"return 2 * x if x.mean() > 4 else {gelu}")

@@ -147,6 +147,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_difference_of_state_is_refuted(tmp_path: Path, name: str) -> None:
     text, before, after = WRONG[name]
@@ -154,6 +155,7 @@ def test_a_difference_of_state_is_refuted(tmp_path: Path, name: str) -> None:
     assert verdict.status == "refuted", verdict.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_equal_state_is_proved(tmp_path: Path, name: str) -> None:
     text, before, after = RIGHT[name]

@@ -78,6 +78,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_submodules_are_compared_in_the_other_mode(case: str, tmp_path: Path) -> None:
     text, before, wrong, right = CASES[case]

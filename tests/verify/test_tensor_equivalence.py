@@ -148,6 +148,7 @@ def test_a_sum_of_lists_is_no_sum_of_tensors(tmp_path: Path) -> None:
     assert verdict.status == "refuted"
 
 
+@pytest.mark.slow
 def test_a_class_that_cannot_be_built_does_not_decide_a_sum_of_tensors(tmp_path: Path) -> None:
     text = BLOCK + NEVER_BUILT
     verdict = verdict_on(tmp_path, text, "x + projected", "projected + x")
@@ -163,6 +164,7 @@ def test_a_sum_of_lists_in_a_later_run_decides(tmp_path: Path) -> None:
     assert verdict.status == "refuted", verdict.reason
 
 
+@pytest.mark.slow
 def test_a_sum_of_lists_in_a_test_decides(tmp_path: Path) -> None:
     text = BLOCK.replace(
         "        self.projection =",

@@ -62,6 +62,7 @@ def judged(folder: Path, after: str, source: str = SOURCE, keep: tuple[str, ...]
     return verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "way", "word", "alternative"),
     [(NO_SCRIPT, SCRIPT, "script", "fx"), (NO_TRACE, TRACE, "fx", "script")],
@@ -99,6 +100,7 @@ def test_what_both_are_given_to_is_compared(
     assert {SCRIPT, TRACE} <= set(compared) and not verdict.evidence["losses"]
 
 
+@pytest.mark.slow
 def test_scripts_that_compute_something_else_are_refuted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +109,7 @@ def test_scripts_that_compute_something_else_are_refuted(
     assert verdict.status == "refuted" and f"by {SCRIPT}" in verdict.reason
 
 
+@pytest.mark.slow
 def test_a_loss_is_not_proved_where_the_package_scripts_the_class(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +203,7 @@ def test_tests_of_the_repository_are_searched(
     assert transforms_applied_to(path, "Layer") == expected
 
 
+@pytest.mark.slow
 def test_a_verdict_is_kept_for_what_was_to_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_wrong_change_that_an_unseen_builder_shows_is_not_proved(
     ) == ("unproven", True), verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["a subclass that adds nothing", "a subclass with a constructor"])
 def test_a_right_change_is_proved_where_the_builder_of_a_subclass_runs(
     case: str, tmp_path: Path
@@ -93,6 +94,7 @@ def test_a_right_change_is_proved_where_the_builder_of_a_subclass_runs(
     assert verdict.status == "proved", verdict
 
 
+@pytest.mark.slow
 def test_a_subclass_of_a_builder_with_another_attribute_is_run(tmp_path: Path) -> None:
     text = (PROJ + MODELS["an attribute of a class"]).replace("plan.stage(0).width", "plan")
     assert verdict_on(tmp_path, text, RIGHT).status == "proved"

@@ -344,6 +344,7 @@ def run(folder: Path, samples: Samples, **options: Any) -> dict[str, Verdict]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "samples", [FAMILY, DROPOUT_FAMILY, STATE, CHANCE], ids=["family", "dropout", "state", "chance"]
 )
@@ -355,6 +356,7 @@ def test_wrong_rewrites_are_refuted(tmp_path: Path, samples: Samples) -> None:
     }
 
 
+@pytest.mark.slow
 def test_equal_rewrites_are_proved(tmp_path: Path) -> None:
     verdicts = run(tmp_path, EQUAL)
     assert {name: (verdict.status, verdict.reason) for name, verdict in verdicts.items()} == {
@@ -424,6 +426,7 @@ class Stranger(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_relatives_that_never_ran_are_named(tmp_path: Path) -> None:
     samples = {
         "right here": ("Base", STRANGERS, "self.act(self.dense(x))", "self.act(self.dense(1 * x))")
@@ -480,6 +483,7 @@ def test_no_part_stands_in_for_the_builder_of_an_edit(tmp_path: Path) -> None:
     assert verdict.status != "proved"
 
 
+@pytest.mark.slow
 def test_an_equal_distribution_is_rarely_suspected_and_never_refuted() -> None:
     from regraft.verification.child.distribution_tests import (
         SUSPICION,

@@ -78,12 +78,14 @@ def verdict(new: str, folder: Path) -> Verdict:
     return outcome
 
 
+@pytest.mark.slow
 def test_the_next_process_leaves_it_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     outcome = verdict("self.dense(hidden_states) + hidden_states", tmp_path)
     assert (outcome.status, outcome.reason) == ("proved", "")
 
 
+@pytest.mark.slow
 def test_a_reproducer_makes_the_configuration_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

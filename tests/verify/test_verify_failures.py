@@ -80,6 +80,7 @@ def test_parent_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_branch_that_never_runs_is_unproven(project: Any) -> None:
     new = (
         "if x.is_cuda:\n            return F.rms_norm(x, self.weight.shape, self.weight,"
@@ -92,6 +93,7 @@ def test_branch_that_never_runs_is_unproven(project: Any) -> None:
     assert line in verdict.evidence["lines not executed"]
 
 
+@pytest.mark.slow
 def test_condition_that_is_never_false_is_unproven(project: Any) -> None:
     new = (
         "if x.dim() > 1:\n            return self.weight * F.rms_norm(x.float(),"
@@ -102,6 +104,7 @@ def test_condition_that_is_never_false_is_unproven(project: Any) -> None:
     assert "was never false" in verdict.reason
 
 
+@pytest.mark.slow
 def test_condition_with_both_sides_is_proved(project: Any) -> None:
     new = (
         "if x.dtype == torch.float32:\n"
@@ -112,6 +115,7 @@ def test_condition_with_both_sides_is_proved(project: Any) -> None:
     assert (verdict.status, verdict.reason) == ("proved", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "cause"),
     [
@@ -163,6 +167,7 @@ def test_hang_is_refuted_within_the_limit(project: Any, monkeypatch: pytest.Monk
     assert time.monotonic() - started < 4 * 12  # what the limit may take on the clock
 
 
+@pytest.mark.slow
 def test_original_that_hangs_is_unproven(project: Any) -> None:
     (project / "model.py").write_text(
         SOURCE.replace("wide = x.float()", "while x is not None: pass")
@@ -177,6 +182,7 @@ def test_original_that_hangs_is_unproven(project: Any) -> None:
     assert "time limit" in verdict.reason
 
 
+@pytest.mark.slow
 def test_what_was_proved_before_the_time_ran_out_stays_proved(tmp_path: Path) -> None:
     head = "import torch\nfrom torch import nn\n"
     good = "\n\nclass Good(nn.Module):\n    def forward(self, x):\n        return x + x\n"
@@ -191,6 +197,7 @@ def test_what_was_proved_before_the_time_ran_out_stays_proved(tmp_path: Path) ->
     assert "time limit" in verdicts["Hung"].reason
 
 
+@pytest.mark.slow
 def test_memory_limit(project: Any) -> None:
     new = f"torch.zeros(2**33)\n        {ROOT}"
     verdict = verdict_on(project, ROOT, new, memory_limit=12 * 2**30)
@@ -261,6 +268,7 @@ def test_interpreter_without_torch(project: Any) -> None:
         )
 
 
+@pytest.mark.slow
 def test_packages_beside_this_one_do_not_shadow_those_of_the_other_interpreter(
     project: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def verdict(
     return outcome
 
 
+@pytest.mark.slow
 def test_noise_of_the_original_is_no_measure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +182,7 @@ COLLECTED = []
 """
 
 
+@pytest.mark.slow
 def test_hooks_that_a_call_registers_are_taken_back_with_the_attribute_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +222,7 @@ class Pooled(nn.Module):
 '''  # noqa: E501
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewrite", "status"),
     [
@@ -259,6 +262,7 @@ class Encoder(nn.Module):
 """  # noqa: E501
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewrite", "status"),
     [
@@ -296,6 +300,7 @@ class Norm(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewrite", "status"),
     [
@@ -312,6 +317,7 @@ def test_results_that_are_less_precise_in_half_precision_are_not_proved(
         assert "results in bfloat16 are less precise: they are" in outcome.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["adopter/gpt2-attention", "torch/exp-softmax"])
 def test_rewrites_on_pages_are_proved(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -70,6 +70,7 @@ SEEN_BY_DEFAULT_EFFORT = {"gradients where no key is visible", "other cast order
 REPRODUCED = {"other eps", "twice the rate", "no mask", "new parameter", "hooks bypassed"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", WRONG_GROUPS, ids=", ".join)
 def test_wrong_rewrites_are_refuted(project: Any, names: Any) -> None:
     effort = "low" if SEEN_BY_DEFAULT_EFFORT.isdisjoint(names) else "default"

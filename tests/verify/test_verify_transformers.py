@@ -50,6 +50,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_bert_equal_rewrites() -> None:
     activation = "hidden_states = self.intermediate_act_fn(hidden_states)"
     versioned = (
@@ -74,6 +75,7 @@ def test_bert_equal_rewrites() -> None:
     assert len(verdicts) == 3
 
 
+@pytest.mark.slow
 def test_bert_wrong_rewrites() -> None:
     verdicts = run(
         source("bert"),
@@ -86,6 +88,7 @@ def test_bert_wrong_rewrites() -> None:
     assert len(verdicts) == 4
 
 
+@pytest.mark.slow
 def test_llama_equal_rewrites() -> None:
     verdicts = run(
         source("llama"),
@@ -107,6 +110,7 @@ def test_llama_equal_rewrites() -> None:
     assert len(verdicts) == 3
 
 
+@pytest.mark.slow
 def test_llama_wrong_rewrites() -> None:
     verdicts = run(
         source("llama"),
@@ -189,6 +193,7 @@ class ToyModel(PreTrainedModel):
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_relatives_behind_a_flag_and_those_that_are_never_called_are_run(tmp_path: Path) -> None:
     path = tmp_path / "modeling_toy.py"
     path.write_text(RELATIVES)
@@ -203,6 +208,7 @@ def test_relatives_behind_a_flag_and_those_that_are_never_called_are_run(tmp_pat
     assert verdict.status == "refuted"
 
 
+@pytest.mark.slow
 def test_a_function_that_a_variation_of_the_model_calls_is_compared_at_length() -> None:
     verdicts = run(
         source("vit_mae"),

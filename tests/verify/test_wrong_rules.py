@@ -205,6 +205,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_rule_is_refuted(model: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(model.parent)  # reproducers are written below the working directory
@@ -222,6 +223,7 @@ def test_a_wrong_rule_is_refuted(model: Path, name: str, monkeypatch: pytest.Mon
     assert Path(str(verdicts[0].evidence["reproducer"])).is_file()
 
 
+@pytest.mark.slow
 def test_the_right_rules_are_proved_on_the_same_model(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

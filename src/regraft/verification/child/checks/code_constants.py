@@ -4,6 +4,7 @@ change."""
 from __future__ import annotations
 
 import ast
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -90,13 +91,16 @@ def changed_tests(change: Change, module: ModuleType) -> Iterator[ast.expr]:
     yield from (node.test for node in nodes if isinstance(node, ast.If | ast.IfExp))
 
 
-def _nodes_in_changed_lines(change: Change, module: ModuleType) -> Iterator[ast.expr | ast.stmt]:
-    """Yield the expressions and statements that begin in the changed lines of a definition."""
-    for node in ast.walk(syntax_tree(str(module.__file__))):
-        if isinstance(node, ast.expr | ast.stmt) and any(
-            start <= node.lineno <= end for start, end in change.statements
-        ):
-            yield node
+@functools.cache
+def _nodes_in_changed_lines(change: Change, module: ModuleType) -> tuple[ast.expr | ast.stmt, ...]:
+    """Return the expressions and statements that begin in the changed lines of a definition. They
+    are cached: every instance of a class asks for them."""
+    return tuple(
+        node
+        for node in ast.walk(syntax_tree(str(module.__file__)))
+        if isinstance(node, ast.expr | ast.stmt)
+        and any(start <= node.lineno <= end for start, end in change.statements)
+    )
 
 
 def _number(node: ast.expr, module: ModuleType) -> float | None:

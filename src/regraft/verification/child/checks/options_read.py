@@ -4,8 +4,9 @@ had a single value in all comparisons."""
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -100,12 +101,13 @@ def options_read(
     return option_by_name
 
 
+@functools.cache
 def _options_in_lines(
     change: Change, module: ModuleType, *, through_objects: bool, through_variables: bool
-) -> Iterator[Option]:
-    """Yield the options (parameters of the constructor, or fields of a configuration) that the
+) -> tuple[Option, ...]:
+    """Return the options (parameters of the constructor, or fields of a configuration) that the
     changed lines of a definition in one module read, also through attributes of `self`; an option
-    may come several times.
+    may come several times. They are cached: every instance of a class asks for them.
 
     An attribute that holds an object, such as a layer or a list of layers, reads the options that
     the object is made with; these count with `through_objects` only. With `through_variables` the
@@ -118,11 +120,14 @@ def _options_in_lines(
     )
     configs = config_reads.config_names(Path(path).read_text(encoding="utf-8", errors="replace"))
     construction = _Construction.of(definition, tree, configs)
-    nodes = changed_nodes(change, module)
+    nodes: Iterable[ast.AST] = changed_nodes(change, module)
     if through_variables:
         nodes = itertools.chain(nodes, deciding_expressions(definition, change.statements))
-    for node in nodes:
-        yield from construction.options_in(node, through_objects=through_objects)
+    return tuple(
+        option
+        for node in nodes
+        for option in construction.options_in(node, through_objects=through_objects)
+    )
 
 
 @dataclass(frozen=True, slots=True)
