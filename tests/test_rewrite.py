@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 
 import pytest
 
-from conftest import source_of
+from conftest import compiled_rules, source_of
 from regraft.rules import load_rules
 from regraft.scanning import CompiledRule, check_source, compile_rules, rewrite_file
 from regraft.scanning.fixpoint import MOST_ROUNDS
@@ -194,6 +195,34 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
     changed, withheld = rewritten(rules, before)
     assert changed == after
     assert withheld == ()
+
+
+def test_a_rewrite_in_place_goes_before_one_that_keeps_a_second_version() -> None:
+    """Attention with a bias under a flag has a kernel without the bias, or postponed scores."""
+    body = (
+        "s = (q @ k.transpose(-2, -1)) * self.scale\nif self.biased:\n    s = s + self.bias\n"
+        "return s.softmax(-1) @ v"
+    )
+    model = (
+        "from torch import nn\n\nclass Attention(nn.Module):\n"
+        "    def __init__(self, biased):\n        super().__init__()\n"
+        "        self.scale, self.biased = 0.5, biased\n"
+        "        self.bias = nn.Parameter(torch.zeros(1, 8, 8))\n\n"
+        "    def forward(self, q, k, v):\n" + textwrap.indent(body, " " * 8) + "\n"
+    )
+    source = source_of("import torch\n" + model)
+
+    def rewritten_by(*names: str) -> str:
+        """Return the file as rules rewrite it."""
+        rules = compiled_rules(*names)
+        return rewrite_file(check_source(source, rules), rules)[0].decode()
+
+    alone = rewritten_by("adopter/bert-attention")
+    assert "attention(q, k, v, mask=self.bias, scale=self.scale)" in alone
+    assert alone.count("if self.biased:") == 2
+    both = rewritten_by("adopter/bert-attention", "torch/attention")
+    assert both == rewritten_by("torch/attention")
+    assert "postponed_matmul(q, k.transpose(-2, -1)) * self.scale" in both
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,22 @@ class RuleDefect(Exception):
 def choose(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return fixable findings whose statements do not overlap, or whose edits are equal.
 
-    Of overlapping ones the first in the file wins, then the first rule by name.
+    Of overlapping ones the first in the file wins, then the first rule by name. But a finding that
+    would keep a second version of the code under a condition waits where another finding replaces
+    its first line in place.
     """
     chosen: list[Finding] = []
     end = -1
+    replaced_lines = {
+        finding.lines[0]
+        for finding in findings
+        if finding.patch is not None and finding.patch.mode == "substitute"
+    }
     fixable = [
         (finding.patch.extent, finding.rule.id, finding.patch.edits, finding)
         for finding in findings
         if finding.patch is not None
+        and not (finding.patch.mode == "version" and finding.lines[0] in replaced_lines)
     ]
     edits: tuple[Edit, ...] = ()
     for extent, _, finding_edits, finding in sorted(fixable, key=lambda row: row[:2]):
