@@ -95,6 +95,15 @@ def raised_by_einsum(_: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_assertion(_: Any) -> Any:
+    """Return the error of an assertion that the input `states` has as many tokens as an image."""
+    states, height, width = torch.ones(3, 7, 32), 4, 6
+    try:
+        assert states.shape[1] == height * width
+    except AssertionError as error:
+        return drop_traceback(error)
+
+
 def forward(x: Any, way: str = "fused") -> Any:
     """Raise an error where `way` is not "plain"."""
     if way == "plain":
@@ -182,6 +191,9 @@ SUGGESTIONS = {
         STATES,
         {**STATES, "input_features_mask": MASK["mask"]},
         {"input_features_mask": MASK["mask"]},
+    ),
+    "fit_compared_sizes": InputCase(
+        STATES, {"states": normal(BATCH, Dim(24), Dim(32))}, error=raised_by_assertion
     ),
     "give_named_arguments": InputCase(STATES, {**STATES, **SCORES}, SCORES),
     "give_arguments_of_statements": InputCase(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from regraft.execution.compare import widened
+from regraft.verification.child.frame_numbers import note_numbers
 from regraft.verification.child.torch_modes import SWITCHED
 
 
@@ -110,9 +111,12 @@ class Plan:
 
 def drop_traceback(error: BaseException) -> BaseException:
     """Remove an error's frames and causes in place, which would keep tensors alive, and return the
-    error; `frames_of` still returns the file names and lines."""
+    error; `frames_of` still returns the file names and lines, `numbers_of` the numbers that code
+    held where it found a value wrong."""
     if error.__traceback__ is not None:
         frames = traceback.walk_tb(error.__traceback__)
         error.came_through = traceback.StackSummary.extract(frames, lookup_lines=False)  # type: ignore[attr-defined]
+        if isinstance(error, AssertionError | ValueError):
+            note_numbers(error)
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -13,11 +13,8 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-import torch
 
 from regraft.verification.child.drivers import source_hints
 from regraft.verification.child.drivers.argument_slots import Dim, Slot, Spec, with_places
@@ -30,11 +27,10 @@ from regraft.verification.child.drivers.field_tables import (
 from regraft.verification.child.drivers.forward_inputs import TOKEN_TYPE_INPUTS, TOKENS_INPUT
 from regraft.verification.child.drivers.guessed_values import value_for
 from regraft.verification.child.drivers.model_attempts import Attempt
+from regraft.verification.child.frame_numbers import LIBRARIES
 
 LARGEST = 4096  # the largest dimension, or number of tokens, that an error can demand of an input
 OTHER_WORD = "other"  # a word that no code compares an argument with
-# the folders of this package and of PyTorch, whose statements say nothing about inputs
-_LIBRARIES = (f"{Path(__file__).parents[3]}/", f"{Path(torch.__file__).parent}/")
 _LONGEST = 256  # the largest length to which repairs of lengths extend a dimension
 
 
@@ -57,9 +53,18 @@ class InputProblem:
     def statement(self) -> str:
         """Return the innermost statement outside PyTorch and this package that the error came
         through; "" where there is no error or its statements are not known."""
+        return self._innermost_statement(conditions=False)
+
+    @property
+    def test(self) -> str:
+        """Return `statement`, but a `raise` that begins the body of an `if` with that `if`."""
+        return self._innermost_statement(conditions=True)
+
+    def _innermost_statement(self, *, conditions: bool) -> str:
+        """Return the innermost statement of a model's code, as `statements_of_error` does."""
         error = self.failed.error
-        statements = iter(()) if error is None else statements_of_error(error)
-        return next((text for file, text in statements if not file.startswith(_LIBRARIES)), "")
+        statements = iter(()) if error is None else statements_of_error(error, conditions)
+        return next((text for file, text in statements if not file.startswith(LIBRARIES)), "")
 
     @property
     def absent(self) -> list[str]:

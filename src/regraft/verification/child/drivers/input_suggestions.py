@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from regraft.verification.child.drivers import (
+    compared_sizes,
     described_shapes,
     image_fixers,
     kind_fixers,
@@ -87,6 +88,11 @@ SUGGESTIONS: _Table = (
         ANY_ERROR,
         _complete_first,
         "ValueError: Sound was passed but `input_features_mask` is missing. Please pass it.",
+    ),
+    Repair(
+        r"^(Assertion|Value)Error",
+        compared_sizes.fit_compared_sizes,
+        "AssertionError: the tokens are not those of the image",
     ),
     Repair(
         r"^(?!.*unexpected)",
