@@ -95,11 +95,12 @@ def raised_by_einsum(_: Any) -> Any:
         return drop_traceback(error)
 
 
-def raised_by_assertion(_: Any) -> Any:
-    """Return the error of an assertion that the input `states` has as many tokens as an image."""
+def raised_by_comparison(text: Any) -> Any:
+    """Return the error of a test whether the input `states` has as many tokens as an image."""
     states, height, width = torch.ones(3, 7, 32), 4, 6
     try:
-        assert states.shape[1] == height * width
+        if states.shape[1] != height * width:
+            raise AssertionError(text.partition(": ")[2])
     except AssertionError as error:
         return drop_traceback(error)
 
@@ -185,6 +186,9 @@ COMPLETIONS = {
         {"input_ids": Slot("ids", (BATCH, Dim(1, "length", 4)), 87, places=((95, 4),))},
         config=SimpleNamespace(image_token_id=95),
     ),
+    "fit_compared_sizes": InputCase(
+        STATES, {"states": normal(BATCH, Dim(24), Dim(32))}, error=raised_by_comparison
+    ),
 }
 SUGGESTIONS = {
     "_complete_first": InputCase(
@@ -193,7 +197,7 @@ SUGGESTIONS = {
         {"input_features_mask": MASK["mask"]},
     ),
     "fit_compared_sizes": InputCase(
-        STATES, {"states": normal(BATCH, Dim(24), Dim(32))}, error=raised_by_assertion
+        STATES, {"states": normal(BATCH, Dim(24), Dim(32))}, error=raised_by_comparison
     ),
     "give_named_arguments": InputCase(STATES, {**STATES, **SCORES}, SCORES),
     "give_arguments_of_statements": InputCase(
@@ -313,6 +317,7 @@ FITS = {
         {"head_dim": 8, "hidden_size": 32}, {"head_dim": 64, "hidden_size": 32}
     ),
     "match_sizes": ConfigCase({"hidden_size": 32, "heads": 4}, {"hidden_size": 16, "heads": 4}),
+    "divide_sides": ConfigCase({"sides": (8, 8)}, {"sides": (7, 7)}),
     "repeat_numbers": ConfigCase({"depths": 2}, {"depths": (2, 2)}),
     "take_single_numbers": ConfigCase(
         {"depths": (1, 1), "resolution": (8, 8), "sizes": (1, 2)},

@@ -106,6 +106,11 @@ FITS: _Table = (
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)",
     ),
     Repair(
+        r"is invalid for input of size",
+        sizes.divide_sides,
+        "RuntimeError: shape '[3, 1, 7, 1, 7, 16]' is invalid for input of size 3072",
+    ),
+    Repair(
         r"\b(tuple|list|sequence)\b(?! index)|non-iterable int|type 'int' has no len"
         r"|'int' object is not (subscriptable|iterable)",
         fields.repeat_numbers,
@@ -194,6 +199,7 @@ FITS: _Table = (
 # The repairs that also answer an error of a class which is built from plain values.
 _CONSTRUCTOR_FIXERS = (
     sizes.match_sizes,
+    sizes.divide_sides,
     fields.repeat_numbers,
     fields.take_single_numbers,
     fields.lengthen_lists,

@@ -73,6 +73,11 @@ COMPLETIONS: _Table = (
         fixers.give_placeholders,
         "ValueError: Image features and image tokens do not match, tokens: 0, features: 12",
     ),
+    Repair(
+        r"^(Assertion|Value)Error",
+        compared_sizes.fit_compared_sizes,
+        "AssertionError: the tokens are not those of the image",
+    ),
 )
 
 

@@ -126,6 +126,18 @@ def match_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
         yield from ({**small, name: new} for name in names)
 
 
+def divide_sides(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield the configuration with one sequence of equal integers, such as the sides of an image,
+    made once and twice as large as a number of the error that does not divide them, such as the
+    side of a window."""
+    numbers = [int(text) for text in dict.fromkeys(re.findall(r"\b\d+\b", problem.text))]
+    for name, value in problem.small.items():
+        if isinstance(value, tuple | list) and len(set(value)) == 1 and type(value[0]) is int:
+            sides = [n for n in numbers if 1 < n <= 2 * value[0] and value[0] % n]
+            for side in (factor * n for n in sides for factor in (1, 2)):
+                yield {**problem.small, name: type(value)([side] * len(value))}
+
+
 def adjust_part_sizes(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
     """Yield the configuration with one size changed by the difference of the two that had to be
     equal: a layer may take a concatenation, and the field be the size of one of its parts. Results
