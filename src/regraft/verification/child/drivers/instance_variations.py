@@ -3,6 +3,7 @@ and configurations."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,8 @@ from regraft.verification.child.drivers import (
     guessed_slots,
     source_hints,
 )
+from regraft.verification.child.drivers.applied_layers import names_tested_for
+from regraft.verification.child.drivers.argument_slots import Slot
 from regraft.verification.child.drivers.class_instances import (
     Failure,
     Instance,
@@ -32,6 +35,8 @@ from regraft.verification.child.session import Session, build_seeded, switch_mod
 
 SECONDS = 15.0  # for trying variations of a class
 _FLAGS = 4  # the most flags that are tried with values that do not run
+_TRIALS = 24  # the most pairs of an option and a shape that are tried for one argument
+_SMALLEST_SIZE = 8  # the smallest number that counts as a width
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,64 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
             variant = _with_another_flag(instance, values, session)
         if variant is not None:
             yield replace(variant, flags=instance.flags)
+    for variant in _with_option_and_argument(instance, model, session):
+        yield replace(variant, flags=instance.flags)
+
+
+def _with_option_and_argument(
+    instance: Instance, model: Any, session: Session
+) -> Iterator[Instance]:
+    """Yield the instance with an argument that no comparison gave, or with a pair in the place of a
+    tensor, alone and together with another value of an option that is 0, False or None: it may
+    accept neither alone (the width of a second input and that input, say)."""
+    for name, slots in _slots_to_try(instance, model, session):
+        options = itertools.chain([{}], _opened_options(instance, model))
+        trials = itertools.product(options, slots)
+        for option, slot in itertools.islice(trials, _TRIALS):
+            variant = try_values(
+                instance.name,
+                {**instance.values, **option},
+                session,
+                0.0,
+                {**instance.accepted.spec, name: slot},
+                instance.function_values,
+            )
+            if isinstance(variant, Instance) and variant.accepted.spec.get(name) == slot:
+                yield variant
+
+
+def _slots_to_try(
+    instance: Instance, model: Any, session: Session
+) -> Iterator[tuple[str, list[Slot]]]:
+    """Yield names of parameters with the slots to try for them: the shapes of other inputs and a
+    guessed one for a parameter that no comparison gave, a pair for one that `forward` tests for
+    being a tuple."""
+    spec = instance.accepted.spec
+    guessed = guessed_slots.guess_slots(model, True, guessed_slots.width_of(model))
+    wanted = {name for _, name in session.absent_arguments()} - spec.keys()
+    given_shapes = [slot.dims for slot in spec.values() if slot.dims]
+    for name in sorted(wanted & guessed.keys()):
+        shapes = dict.fromkeys((*given_shapes, guessed[name].dims))
+        yield name, [replace(guessed[name], dims=dims) for dims in shapes]
+    for name in sorted(names_tested_for(model, "tuple") & spec.keys()):
+        if spec[name].kind == "normal":
+            yield name, [Slot("pair", spec[name].dims)]
+
+
+def _opened_options(instance: Instance, model: Any) -> Iterator[dict[str, Any]]:
+    """Yield options of an instance that are False as True, and those that are 0 or None as the
+    width of the model and as each size that another option has."""
+    values = {**instance.function_values, **instance.values}
+    sizes = dict.fromkeys(
+        value
+        for value in (guessed_slots.width_of(model), *values.values())
+        if type(value) is int and value >= _SMALLEST_SIZE
+    )
+    for name, value in values.items():
+        if value is False:
+            yield {name: True}
+        elif value is None or (type(value) is int and value == 0):
+            yield from ({name: size} for size in sizes)
 
 
 def _with_values(
