@@ -221,9 +221,17 @@ SUGGESTIONS = {
         {"tokens": Slot("normal", (BATCH, LENGTH, Dim(24)), 9)},
     ),
     "fit_width": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(3))}),
+    "fit_channels_beside": InputCase(
+        {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},
+        {"image": normal(BATCH, Dim(14), Dim(8), Dim(8))},
+    ),
     "fit_image_sides": InputCase(
         {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},
         {"image": normal(BATCH, Dim(16), Dim(6), Dim(6))},
+    ),
+    "drop_single_dimensions": InputCase(
+        {"mask": Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))},
+        {"mask": Slot("additive", (BATCH, LENGTH, LENGTH))},
     ),
     "exchange_numbers": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(12))}),
     "allow_for_added_positions": InputCase(
