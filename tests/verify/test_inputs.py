@@ -891,3 +891,24 @@ def test_the_attempt_that_failed_at_a_later_line_came_further() -> None:
     )
     assert first.progress == later.progress
     assert first.rank < later.rank
+
+
+class Guided(nn.Module):
+    """Take times, and a guidance for which it was built without a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(6, 6)
+
+    def forward(self, x: Any, times: Any = None, guidance: Any = None) -> Any:
+        y = self.dense(x)
+        if guidance is not None:
+            y = self.guide(y * guidance)
+        return y * times.unsqueeze(-1).relu()
+
+
+def test_an_input_whose_layer_is_missing_leads_nowhere() -> None:
+    x = Slot("normal", (BATCH, LENGTH, Dim(6)))
+    failed = attempt(Guided(), {"x": x, "guidance": x})
+    assert failed.progress and failed.rank < attempt(Guided(), {"x": x}).rank
+    assert "guidance" not in calls(Guided())[0].kwargs

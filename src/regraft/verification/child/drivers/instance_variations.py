@@ -87,6 +87,8 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
     for name, value in inverted_flags(model, session.original, session.changed, facts.hints.text):
         if name not in instance.flags:
             yield replace(instance, flags={**instance.flags, name: value})
+    for paired in _with_option_and_argument(instance, model, session):
+        yield replace(paired, flags=instance.flags)
     call_variants = further_calls.more_calls(
         model, instance.accepted, facts.hints.text, guessed_slots.width_of(model)
     )
@@ -101,8 +103,6 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
             variant = _with_another_flag(instance, values, session)
         if variant is not None:
             yield replace(variant, flags=instance.flags)
-    for variant in _with_option_and_argument(instance, model, session):
-        yield replace(variant, flags=instance.flags)
 
 
 def _with_option_and_argument(
