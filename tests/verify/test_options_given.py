@@ -139,15 +139,18 @@ class Layer(nn.Module):
 
 
 class Merge(nn.Module):
-    def __init__(self, width: int = 16, second: int | None = None):
+    def __init__(self, width: int = 16, second: int | None = None, between: int = 2048):
         super().__init__()
         self.first = nn.Linear(width, width)
-        self.second = nn.Linear(second, width) if second else None
+        self.second = nn.Linear(second, between) if second else None
+        self.back = nn.Linear(width, width)
 
     def forward(self, x, states):
         states, more = states if isinstance(states, tuple) else (states, None)
+        if self.second is not None and more is None:
+            raise ValueError("two states are needed")
         if more is not None and self.second is not None:
-            x = x + torch.relu(self.second(more))
+            x = x + self.back(torch.relu(self.second(more)))
         return x + self.first(states)
 
 

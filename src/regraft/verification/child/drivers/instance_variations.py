@@ -4,6 +4,7 @@ and configurations."""
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from regraft.verification.child.drivers import (
     source_hints,
 )
 from regraft.verification.child.drivers.applied_layers import names_tested_for
-from regraft.verification.child.drivers.argument_slots import Slot
+from regraft.verification.child.drivers.argument_slots import Slot, Spec
 from regraft.verification.child.drivers.class_instances import (
     Failure,
     Instance,
@@ -115,16 +116,30 @@ def _with_option_and_argument(
         options = itertools.chain([{}], _opened_options(instance, model))
         trials = itertools.product(options, slots)
         for option, slot in itertools.islice(trials, _TRIALS):
-            variant = try_values(
-                instance.name,
-                {**instance.values, **option},
-                session,
-                0.0,
-                {**instance.accepted.spec, name: slot},
-                instance.function_values,
-            )
+            spec = {**instance.accepted.spec, name: slot}
+            values = {**instance.values, **option}
+            variant = _with_spec(instance, values, spec, session)
+            if isinstance(variant, Failure) and (sizes := _fitting_sizes(variant, values)):
+                variant = _with_spec(instance, {**values, **sizes}, spec, session)
             if isinstance(variant, Instance) and variant.accepted.spec.get(name) == slot:
                 yield variant
+
+
+def _with_spec(
+    instance: Instance, values: Mapping[str, Any], spec: Spec, session: Session
+) -> Instance | Failure:
+    """Return the instance with other values and inputs, or its failure."""
+    return try_values(instance.name, values, session, 0.0, spec, instance.function_values)
+
+
+def _fitting_sizes(failure: Failure, values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the options whose value is the width that a layer got and does not take, with the
+    width that it takes; {} for another failure."""
+    mismatch = re.search(r"cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", str(failure.error))
+    if mismatch is None:
+        return {}
+    width, wanted_width = map(int, mismatch.groups())
+    return {name: wanted_width for name, value in values.items() if value == width}
 
 
 def _slots_to_try(
