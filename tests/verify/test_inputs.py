@@ -429,10 +429,15 @@ class Captions(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(6, 8) for _ in range(3))
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "get":
+            raise KeyError(name)
+        return super().__getattr__(name)
+
     def forward(self, texts: list[Any]) -> Any:
         total = torch.zeros(())
         for number, text in enumerate(texts):
-            total = total + self.layers[number](text)
+            total = total + self.layers[dict[int, int]().get(number, number)](text)
         return total / len(self.layers) + texts[len(self.layers) - 1].sum()
 
 

@@ -27,12 +27,13 @@ def layers_by_list(model: nn.Module) -> dict[str, nn.ModuleList]:
     each element of the parameter, as in `for i, x in enumerate(states): self.layers[i](x)` or
     `for layer, x in zip(self.layers, states): layer(x)`."""
     lists: dict[str, nn.ModuleList] = {}
+    children = dict(model.named_children())
     for loop in ast.walk(syntax_of(type(model).forward)):
         if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
             names = [part.id for part in loop.iter.args if isinstance(part, ast.Name)]
             nodes = [node for part in (loop.iter, *loop.body) for node in ast.walk(part)]
             attributes = (node.attr for node in nodes if isinstance(node, ast.Attribute))
-            values = [getattr(model, attribute, None) for attribute in attributes]
+            values = [children.get(attribute) for attribute in attributes]
             layers = next((value for value in values if isinstance(value, nn.ModuleList)), None)
             if layers is not None and getattr(loop.iter.func, "id", "") in ("enumerate", "zip"):
                 lists.update(dict.fromkeys(names, layers))
