@@ -401,6 +401,52 @@ def test_what_words_stand_for() -> None:
     assert not [*described_shapes.slots_from_message("shape (batch_size, height)", slot)]
 
 
+def test_axes_that_documentation_lists() -> None:
+    def function(video: Any, points: Any, area_mask: Any, text: Any) -> None:
+        """
+        Args:
+            video: Latents of a video [B, C, T, H, W]
+            points: Their features (batch, seq, dim), before the norm
+            area_mask (Tensor): Where to look [B, 1, H, W] or None
+            text: What is said (with words, with letters, with nothing)
+            other: No parameter [B, C, H, W]
+        """
+
+    config = SimpleNamespace(in_channels=6)
+    slots = described_shapes.listed_slots(function, Sizes(config), config)
+    image = Dim(8), Dim(8)
+    assert slots == {
+        "video": Slot("normal", (BATCH, Dim(6), Dim(4), *image)),
+        "points": Slot("normal", (BATCH, LENGTH, Dim(32))),
+        "area_mask": Slot("normal", (BATCH, Dim(1), *image)),
+    }
+
+
+class Captions(nn.Module):
+    """Give each of several texts to a layer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 8) for _ in range(3))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "get":
+            raise KeyError(name)
+        return super().__getattr__(name)
+
+    def forward(self, texts: list[Any]) -> Any:
+        total = torch.zeros(())
+        for number, text in enumerate(texts):
+            total = total + self.layers[dict[int, int]().get(number, number)](text)
+        return total / len(self.layers) + texts[len(self.layers) - 1].sum()
+
+
+def test_a_list_with_an_element_for_each_layer() -> None:
+    first, last = calls(Captions())
+    assert [text.shape[-1] for text in first.kwargs["texts"]] == [6, 6, 6]
+    assert len(last.kwargs["texts"]) == 3
+
+
 def test_unset_fields_that_belong_together_or_hold_lists() -> None:
     small = {
         "index_heads": None,
@@ -850,3 +896,24 @@ def test_the_attempt_that_failed_at_a_later_line_came_further() -> None:
     )
     assert first.progress == later.progress
     assert first.rank < later.rank
+
+
+class Guided(nn.Module):
+    """Take times, and a guidance for which it was built without a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(6, 6)
+
+    def forward(self, x: Any, times: Any = None, guidance: Any = None) -> Any:
+        y = self.dense(x)
+        if guidance is not None:
+            y = self.guide(y * guidance)
+        return y * times.unsqueeze(-1).relu()
+
+
+def test_an_input_whose_layer_is_missing_leads_nowhere() -> None:
+    x = Slot("normal", (BATCH, LENGTH, Dim(6)))
+    failed = attempt(Guided(), {"x": x, "guidance": x})
+    assert failed.progress and failed.rank < attempt(Guided(), {"x": x}).rank
+    assert "guidance" not in calls(Guided())[0].kwargs

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from verdicts import verdict_on  # noqa: E402
 
+from regraft.verification import verify  # noqa: E402
 from regraft.verification.child.call_arguments import Call  # noqa: E402
 from regraft.verification.child.call_outcomes import Target  # noqa: E402
 from regraft.verification.child.checks.optional_values import (  # noqa: E402
@@ -105,4 +106,74 @@ class Block(nn.Module):
 @pytest.mark.usefixtures("here")
 def test_an_option_that_runs_with_another_flag_only_is_tried_with_it(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, BLOCK, "torch.relu(self.fold(x))", "self.fold(x).relu()")
+    assert verdict.status == "proved", verdict.reason
+
+
+JOINED = """\
+import torch
+from torch import nn
+
+
+class Join(nn.Module):
+    def __init__(self, channels: int = 8, more: int = 0, rate: float = 0.0):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+        self.mix = nn.Conv2d(channels + more, channels, 1)
+
+    def forward(self, x, beside=None):
+        y = self.conv(x)
+        if beside is not None:
+            y = torch.cat([y, beside], dim=1)
+        return x + torch.relu(self.mix(y))
+
+
+class Layer(nn.Module):
+    def __init__(self, inputs: int, width: int):
+        super().__init__()
+        self.gate = nn.Linear(inputs, width)
+
+    def forward(self, x, time=None):
+        if time is not None:
+            x = torch.cat([x, time.expand_as(x)], dim=-1)
+        return torch.relu(self.gate(x))
+
+
+class Merge(nn.Module):
+    def __init__(self, width: int = 16, second: int | None = None, between: int = 2048):
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.second = nn.Linear(second, between) if second else None
+        self.back = nn.Linear(width, width)
+
+    def forward(self, x, states):
+        states, more = states if isinstance(states, tuple) else (states, None)
+        if self.second is not None and more is None:
+            raise ValueError("two states are needed")
+        if more is not None and self.second is not None:
+            x = x + self.back(torch.relu(self.second(more)))
+        return x + self.first(states)
+
+
+class Around(nn.Module):
+    def __init__(self, width: int = 16, is_timed: bool = False):
+        super().__init__()
+        self.is_timed = is_timed
+        self.layer = Layer(2 * width if is_timed else width, width)
+
+    def forward(self, x):
+        return self.layer(x, time=x.mean(1, keepdim=True)) if self.is_timed else self.layer(x)
+"""
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    "layer",
+    ["self.mix(y)", "self.gate(x)", "self.second(more)"],
+    ids=["with an option", "by a caller with an option", "as a pair with an option"],
+)
+def test_an_argument_that_runs_with_an_option_only_is_given(tmp_path: Path, layer: str) -> None:
+    path = tmp_path / "joined.py"
+    path.write_text(JOINED)
+    changed = JOINED.replace(f"torch.relu({layer})", f"{layer}.relu()")
+    (verdict,) = verify(path, changed.encode(), by_rules=True)
     assert verdict.status == "proved", verdict.reason

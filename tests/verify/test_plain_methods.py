@@ -26,8 +26,33 @@ class Sampler:
             raise ValueError("not given here")
         return torch.softmax(logits / temperature, dim=-1)
 
+    @staticmethod
+    def chosen(logits: torch.Tensor, *, use_mean: bool):
+        if not use_mean:
+            return logits.argmax(-1)
+        return torch.tanh(logits).mean(-1)
+
     def scaled(self, logits: torch.Tensor):
         return torch.sigmoid(logits * self.factor)
+
+
+class Schedule:
+    def __init__(self):
+        self.times = None
+
+    def set_times(self, num_steps: int, device: torch.device = None):
+        self.times = torch.arange(num_steps, device=device).flip(0)
+
+    def step(self, noise: torch.Tensor, timestep: int):
+        place = (self.times == timestep).nonzero()[0]
+        return torch.sigmoid(noise) * (place + 1) / len(self.times)
+
+
+class ScoresMixin:
+    def scores(self, query: torch.Tensor):
+        if self.upcast:
+            query = query.double()
+        return torch.sigmoid(self.scale * query)
 """
 
 
@@ -40,6 +65,11 @@ class Sampler:
         ("sigmoid(logits * self.factor)", "sigmoid(self.factor * logits)", True, "proved"),
         ("logits * self.factor)", "logits * self.factor * 1.01)", True, "refuted"),
         ("logits * self.factor)", "logits * 2.0)", False, "unproven"),
+        ("torch.tanh(logits)", "logits.tanh()", True, "proved"),
+        ("torch.sigmoid(noise)", "noise.sigmoid()", True, "proved"),
+        ("sigmoid(noise) * (place", "sigmoid(noise) * (1.01 * place", True, "refuted"),
+        ("sigmoid(self.scale * query)", "sigmoid(query * self.scale)", True, "proved"),
+        ("sigmoid(self.scale * query)", "sigmoid(query)", True, "refuted"),
     ],
 )
 def test_methods_of_plain_classes_are_compared(

@@ -197,7 +197,9 @@ SUGGESTIONS = {
         {"input_features_mask": MASK["mask"]},
     ),
     "fit_compared_sizes": InputCase(
-        STATES, {"states": normal(BATCH, Dim(24), Dim(32))}, error=raised_by_comparison
+        {"states": normal(BATCH, LENGTH, LENGTH)},
+        {"states": normal(BATCH, LENGTH, Dim(24))},
+        error=raised_by_comparison,
     ),
     "give_named_arguments": InputCase(STATES, {**STATES, **SCORES}, SCORES),
     "give_arguments_of_statements": InputCase(
@@ -237,9 +239,17 @@ SUGGESTIONS = {
         {"tokens": Slot("normal", (BATCH, LENGTH, Dim(24)), 9)},
     ),
     "fit_width": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(3))}),
+    "fit_channels_beside": InputCase(
+        {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},
+        {"image": normal(BATCH, Dim(14), Dim(8), Dim(8))},
+    ),
     "fit_image_sides": InputCase(
         {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},
         {"image": normal(BATCH, Dim(16), Dim(6), Dim(6))},
+    ),
+    "drop_single_dimensions": InputCase(
+        {"mask": Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))},
+        {"mask": Slot("additive", (BATCH, LENGTH, LENGTH))},
     ),
     "exchange_numbers": InputCase(STATES, {"states": normal(BATCH, LENGTH, Dim(12))}),
     "allow_for_added_positions": InputCase(

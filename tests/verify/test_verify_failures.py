@@ -14,7 +14,7 @@ import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
 
 from regraft.verification import VerifyError, child_job, verify
-from regraft.verification.child_process import Exit, _hangs, _is_asleep, _processor_time
+from regraft.verification.child_process import Exit, _hangs, _is_asleep, _is_stuck, _processor_time
 from regraft.verification.types import INTERNAL
 
 pytest.importorskip("torch")
@@ -46,6 +46,9 @@ def test_a_busy_machine_is_no_hang() -> None:
     assert not _hangs(step, work=5.1, is_asleep=False), "others had the whole machine"
     assert _hangs(step, None) and not _hangs(step, None, patience=0.1)
     assert not _hangs({**step, "side": "original"}, work=26.0)
+    stuck = {**step, "side": "original", "time": time.time() - 90}
+    assert _is_stuck(stuck, work=5.1) and not _is_stuck(stuck, work=30.0)
+    assert not _is_stuck({**stuck, "side": "changed"}, work=5.1) and not _is_stuck(stuck, None)
     assert _hangs(step, work=8.0, patience=0.1) and not _hangs(step, work=6.0, patience=0.1)
 
 
@@ -180,6 +183,24 @@ def test_original_that_hangs_is_unproven(project: Any) -> None:
     )
     assert verdict.status == "unproven"
     assert "time limit" in verdict.reason
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not say")
+def test_a_call_in_which_the_original_sleeps_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regraft.verification.child_process.STUCK_SECONDS", 2.0)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.py"
+    path.write_text(
+        "import time\nimport torch\nfrom torch import nn\n\n\nclass Sleepy(nn.Module):\n"
+        "    def forward(self, x):\n        if x.isnan().any():\n            time.sleep(600)\n"
+        "        return torch.relu(x) * 2\n"
+    )
+    changed = path.read_text().replace("torch.relu(x)", "x.relu()").encode()
+    (verdict,) = verify(path, changed, by_rules=True, time_limit=60)
+    assert verdict.status == "proved", verdict.reason
+    assert "hung" in str(verdict.evidence["skipped"])
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from regraft.verification.triton_interpreter import interprets_kernels
 from regraft.verification.types import REFUSED, VerifyError
 
 HANG_SECONDS = 20.0
+STUCK_SECONDS = 60.0  # for which the original may sleep in one step
 INTERPRETED_SECONDS = 300.0  # where Triton interprets kernels on the CPU, row by row
 HANG_FACTOR = 50.0
 _ASLEEP = 50.0  # a process sleeps if the clock ran this many times as long as the process worked
@@ -36,7 +37,7 @@ Watch = Callable[[Mapping[str, Any]], None]
 @dataclass(frozen=True, slots=True)
 class Exit:
     """The end of a child: `how` is "finished", "crashed", "limit", "time limit" or "hang" (one step
-    far slower than the original's).
+    far slower than the original's, or one in which the original sleeps).
 
     `seconds` is the time of the step for a hang, else of the run; `step` the last entry of the
     journal, empty where there is none; `stderr` the end of the error output; `excess` says as a
@@ -156,7 +157,8 @@ def _wait(
                 watch(step)
             if excess := limits.excess(launcher.pid):
                 return _Ending("limit", _kill(launcher, pid), excess)
-            if _hangs(step, work, is_asleep=sleeping_polls >= _POLLS):
+            is_asleep = sleeping_polls >= _POLLS
+            if _hangs(step, work, is_asleep=is_asleep) or (is_asleep and _is_stuck(step, work)):
                 return _Ending("hang", _kill(launcher, pid))
             if time.monotonic() >= deadline:
                 is_hang = _hangs(step, work, patience=0.1)
@@ -195,6 +197,16 @@ def _hangs(
     worked = work - float(step["work"])
     sleeps = is_asleep and patience >= 1.0 and worked < elapsed / _ASLEEP
     return worked > limit or sleeps
+
+
+def _is_stuck(step: Mapping[str, Any], work: float | None) -> bool:
+    """Return whether a child that sleeps has worked for next to nothing of more than
+    `STUCK_SECONDS` in a step that is not the changed version's: a broken heap may leave the
+    original waiting for a lock. `work` is as for `_hangs`; without it, no child is stuck."""
+    if work is None or step.get("side") not in ("original", "mutant", "truth"):
+        return False
+    elapsed = time.time() - float(step["time"])
+    return elapsed > STUCK_SECONDS and work - float(step["work"]) < elapsed / _ASLEEP
 
 
 def _processor_time(pid: int) -> float | None:

@@ -154,8 +154,12 @@ def compare_runs(
 def _run_original(sides: Sides, call: Call, plan: Plan, session: Session) -> Outcome | None:
     """Return the outcome of the original, in a step of the journal; None where it raises; the lines
     that it ran are forgotten then. Such an error is noted in `ledger.skipped` only for a call with
-    recorded inputs and layouts, in no mode."""
+    recorded inputs and layouts, in no mode. None also for a call beyond the recorded ones in which
+    the original ended an earlier process, which is noted."""
     ledger, name = session.ledger, sides.definition
+    if call.beyond and call.label in ledger.avoided:
+        ledger.skip(f"{name}, {call.label}: the original ended an earlier process or hung in it")
+        return None
     with ledger.step("original", name, call.label), session.trace_original() as forget:
         outcome = execute(sides.original, call, plan)
     if outcome.error is None:

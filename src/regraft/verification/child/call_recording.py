@@ -108,11 +108,13 @@ def recording(
 
 def _runs(submodule: nn.Module, name: str, value: type, module: ModuleType) -> bool:
     """Return whether a module is an instance of the class `value`, the definition `name` of a file,
-    or, where that is no class of modules, runs it or holds an instance of it."""
+    or, where that is no class of modules, runs it or holds an instance of it, or the class itself
+    (for its static methods)."""
     if is_module_class(value):
         return isinstance(submodule, value)
     return type(submodule) in classes_running(module, name) or any(
-        isinstance(owner, value) for owner in (submodule, *vars(submodule).values())
+        owner is value or isinstance(owner, value)
+        for owner in (submodule, *vars(submodule).values())
     )
 
 

@@ -261,6 +261,35 @@ class Session:
         changed, original = (conditions.gaps(definition) for conditions in self.conditions)
         return (*changed, *(f"in the original, {sentence}" for sentence in original))
 
+    def absent_arguments(self) -> frozenset[tuple[str, str]]:
+        """Return pairs (definition, parameter) of the parameters of unrefuted definitions that
+        decide what changed lines compute and that no comparison gave; none where conditions are not
+        watched."""
+        return frozenset(
+            (change.definition, name)
+            for change in self._unrefuted_changes()
+            for conditions in self.conditions or ()
+            for name in conditions.absent_arguments(change.definition)
+        )
+
+    @contextmanager
+    def probe_arguments(self) -> Iterator[Callable[[], bool]]:
+        """Watch in the body which arguments runs give, and forget it at the end; yields a function
+        that returns whether one of them is an argument that no comparison gave."""
+        versions, before = self.conditions or (), self.absent_arguments()
+        if not before:
+            yield lambda: False
+            return
+        results_before = [conditions.results() for conditions in versions]
+        try:
+            with ExitStack() as stack:
+                for conditions in versions:
+                    stack.enter_context(conditions)
+                yield lambda: bool(before - self.absent_arguments())
+        finally:
+            for conditions, results in zip(versions, results_before, strict=True):
+                conditions.restore_results(results)
+
     def has_shown_equality(self, definition: str) -> bool:
         """Return whether a change computes the same for tensors, and ran on nothing else in both
         versions; False where conditions are not watched."""
@@ -288,8 +317,14 @@ class Session:
 
     def uncovered_changes(self) -> tuple[Change, ...]:
         """Return the changes that still need a run: they were not compared yet, or have lines that
-        never ran, in either version. Refuted changes and removed definitions are left out."""
-        return tuple(change for change in self._unrefuted_changes() if self._lacks_runs(change))
+        never ran, in either version, or arguments that never were given. Refuted changes and
+        removed definitions are left out."""
+        return tuple(change for change in self._unrefuted_changes() if self._is_uncovered(change))
+
+    def _is_uncovered(self, change: Change) -> bool:
+        """Return whether a change lacks runs, or an argument that decides what it computes."""
+        lacks_argument = any(name == change.definition for name, _ in self.absent_arguments())
+        return lacks_argument or self._lacks_runs(change)
 
     def _lacks_runs(self, change: Change) -> bool:
         """Return whether a change was not compared yet, or has lines that never ran, in either
@@ -306,13 +341,12 @@ class Session:
         )
 
     def unfinished_changes(self) -> tuple[Change, ...]:
-        """Return the changes that were not compared yet, or have lines that never ran in either
-        version, or of which a relative has not run yet. Refuted changes and removed definitions are
-        left out."""
+        """Return the uncovered changes, and those of which a relative has not run yet. Refuted
+        changes and removed definitions are left out."""
         return tuple(
             change
             for change in self._unrefuted_changes()
-            if self._lacks_runs(change) or self._missing_relatives(change)
+            if self._is_uncovered(change) or self._missing_relatives(change)
         )
 
     def relatives_to_run(self) -> tuple[Relative, ...]:
@@ -450,6 +484,10 @@ class Session:
             isinstance(compared_class, type) and issubclass(compared_class, value)
             for compared_class in compared_classes
         )
+
+    def needs_run(self, definition: str) -> bool:
+        """Return whether a definition has a change that is uncovered."""
+        return any(change.definition == definition for change in self.uncovered_changes())
 
     def is_covered(self) -> bool:
         """Return whether `uncovered_changes` is empty, or time is up."""

@@ -143,6 +143,18 @@ class Conditions:
             )
         )
 
+    def absent_arguments(self, definition: str) -> frozenset[str]:
+        """Return the parameters that decide what changed lines of a definition compute and never
+        were given, where `gaps` has a sentence for them."""
+        if self.has_shown_equality(definition):
+            return frozenset()
+        conditions = self._conditions.get(definition, [])
+        return frozenset(
+            condition.text
+            for condition in conditions
+            if condition.required == PRESENT and condition.results and condition.missing
+        )
+
     def has_shown_equality(self, definition: str) -> bool:
         """Return whether a definition is the same program on tensors in both versions, and the
         operands of its new expressions in this version all ran and were nothing else."""

@@ -1,4 +1,5 @@
-"""Read from the source of a model's `forward` which layers it applies to its inputs."""
+"""Read from the source of a model's `forward` which layers it applies to its inputs, and of which
+type it tests them to be."""
 
 from __future__ import annotations
 
@@ -19,6 +20,39 @@ def layers_by_input(model: nn.Module) -> dict[str, nn.Module]:
     name gets another value; of a method that is called so, the submodule which the method calls
     with it. {} where the source cannot be read."""
     return _layers_by_parameter(model, type(model).forward, _DEPTH)
+
+
+def layers_by_list(model: nn.Module) -> dict[str, nn.ModuleList]:
+    """Return, by parameter of a model's `forward`, the list of layers of which it applies one to
+    each element of the parameter, as in `for i, x in enumerate(states): self.layers[i](x)` or
+    `for layer, x in zip(self.layers, states): layer(x)`."""
+    lists: dict[str, nn.ModuleList] = {}
+    children = dict(model.named_children())
+    for loop in ast.walk(syntax_of(type(model).forward)):
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
+            names = [part.id for part in loop.iter.args if isinstance(part, ast.Name)]
+            nodes = [node for part in (loop.iter, *loop.body) for node in ast.walk(part)]
+            attributes = (node.attr for node in nodes if isinstance(node, ast.Attribute))
+            values = [children.get(attribute) for attribute in attributes]
+            layers = next((value for value in values if isinstance(value, nn.ModuleList)), None)
+            if layers is not None and getattr(loop.iter.func, "id", "") in ("enumerate", "zip"):
+                lists.update(dict.fromkeys(names, layers))
+    return lists
+
+
+def names_tested_for(model: nn.Module, kind: str) -> frozenset[str]:
+    """Return the names that the source of a model's `forward` tests for being of a type, as in
+    `isinstance(states, tuple)`."""
+    return frozenset(
+        node.args[0].id
+        for node in ast.walk(syntax_of(type(model).forward))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "isinstance"
+        and len(node.args) == 2
+        and isinstance(node.args[0], ast.Name)
+        and kind in {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+    )
 
 
 def _layers_by_parameter(model: nn.Module, function: Any, depth: int) -> dict[str, nn.Module]:

@@ -80,6 +80,7 @@ class Slot:
     * pair: a tuple of two like normal, keys and values
     * maps: a list of feature maps with the channels in `value`, each of half the side of the one
       before
+    * list: as many tensors of real numbers of the shape as `value` says
     * grid: rows and columns of patches for each image, frames before them where there are three
     * bounds: begin and end of the only sequence of a row
     * lengths: for dimensions (batch, length) a number of positions for each row, from 1 to all; the
@@ -223,6 +224,11 @@ def _make_pair(_: Slot, shape: Shape, generator: Any) -> Any:
     return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
 
 
+def _make_list(slot: Slot, shape: Shape, generator: Any) -> Any:
+    """Return a list of tensors of random numbers, each of the shape."""
+    return [torch.randn(shape, generator=generator) for _ in range(slot.value)]
+
+
 def _make_maps(slot: Slot, shape: Shape, generator: Any) -> Any:
     """Return a list of random feature maps for a batch, (batch, channels, side, side): of
     `_LARGEST_MAP` pixels, then of half of them, and so on."""
@@ -273,6 +279,7 @@ _MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
     "grid": _make_grid,
     "lengths": _make_lengths,
     "maps": _make_maps,
+    "list": _make_list,
     "edges": lambda _, shape, generator: torch.randint(0, shape[-1], shape, generator=generator),
     "range": lambda _, shape, __: torch.arange(shape[-1]).expand(shape).clone(),
     "ones": lambda _, shape, __: torch.ones(shape),
@@ -313,14 +320,15 @@ def with_places(spec: Spec, token: int, count: int) -> Spec:
 
 
 def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> Slot:
-    """Return the first guess for a parameter: by its name, else by its annotation, else real
-    numbers of (batch, length, hidden), or a value for a parameter that is no tensor.
+    """Return the first guess for a parameter: by its name, unless it is annotated as a whole
+    number, else by its annotation, else real numbers of (batch, length, hidden), or a value for a
+    parameter that is no tensor.
 
     `annotation` is the text that `guessed_slots.annotation` returns; `inner` is for parameters of a
     layer, whose masks are added to scores. Raises LookupError where no plain value can be guessed.
     """
     for pattern, kind, dims in INPUTS:
-        if re.search(pattern, name):
+        if annotation != "int" and re.search(pattern, name):
             return _slot_by_name(name, kind, dims, sizes, inner)
     for mark, kind, limit in INPUTS_BY_ANNOTATION:
         if mark in annotation:

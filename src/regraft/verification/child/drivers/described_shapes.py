@@ -9,7 +9,7 @@ import inspect
 import itertools
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,10 @@ from regraft.verification.child.drivers.forward_inputs import (
 
 _DOCUMENTED = re.compile(
     r"^\s*(\w+)\s*\(`?([\w.]*Tensor)`?,? of shape `?\(([^()]+)\)", re.MULTILINE
+)
+# the shape of a parameter as a list of axes, at least three of them, in the line of its name
+_LISTED = re.compile(
+    r"^\s*`?(\w+)`?(?: \([^()]*\))?: [^\n\[(]*[\[(]`?(\w+(?:, ?\w+){2,})`?[\])]", re.MULTILINE
 )
 AXIS_SIDES = (16, 8)  # the heights and widths of images whose axes an unpacking statement names
 AXIS_FRAMES = 4  # the frames of a video
@@ -55,6 +59,22 @@ def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
         if len(dims) == len(_split_words(shape)):
             tensor_type = kind.rpartition(".")[2]
             slots[name] = Slot(KINDS_BY_TENSOR.get(tensor_type, "normal"), tuple(dims), 2)
+    return slots
+
+
+def listed_slots(function: Any, sizes: Sizes, config: Any) -> dict[str, Slot]:
+    """Return by name slots of real numbers of the parameters whose axes the docstring of a function
+    lists, as in `video: latents [B, C, T, H, W]` or `x: features (batch, seq, dim)`; {} where it
+    lists none. A shape with a name without a meaning is skipped."""
+    parameters = inspect.signature(function).parameters
+    slots = {}
+    for name, shape in _LISTED.findall(inspect.getdoc(function) or ""):
+        words = tuple(_split_words(shape))
+        if name not in parameters:
+            continue
+        slot = Slot("normal", (BATCH, LENGTH, dimension_of("hidden", sizes)))
+        listed = list(itertools.islice(slots_of_axes(words, slot, config), len(AXIS_SIDES)))
+        slots.update({name: listed[-1]} if listed else {})  # with the smallest sides
     return slots
 
 
@@ -110,8 +130,8 @@ def parsed_statement(statement: str) -> ast.Module:
 def slots_of_axes(
     names: tuple[str, ...], slot: Slot, config: Any, *, pictures: bool = False
 ) -> Iterator[Slot]:
-    """Yield the slot with a dimension for each name of an axis, such as `b`, `c`, `h` and `w`;
-    nothing where a name has no meaning.
+    """Yield the slot with a dimension for each name of an axis, such as `b`, `c`, `h` and `w`, or
+    a number; nothing where a name has no meaning.
 
     The first axis is the batch, or the length where its name says so; a last one that is called `_`
     is the channels. Channels are those of the configuration; where it states none, the slot's last
@@ -132,16 +152,22 @@ def slots_of_axes(
     choices = itertools.product(channel_numbers, AXIS_SIDES) if is_image else [(width, 1)]
     for channels, side in choices:
         sizes = {"channels": channels, "side": side, "frames": AXIS_FRAMES}
-        dims = [
-            VARIABLE_DIMENSIONS.get(str(meaning)) or Dim(sizes[str(meaning)])
-            for meaning in meanings
-        ]
+        dims = (_dimension_of_axis(str(meaning), sizes) for meaning in meanings)
         yield replace(slot, dims=tuple(dims))
 
 
+def _dimension_of_axis(meaning: str, sizes: Mapping[str, int]) -> Dim:
+    """Return the dimension of an axis by its meaning, a number as it is; `sizes` are those that do
+    not depend on the call."""
+    number = int(meaning) if meaning.isdigit() else sizes.get(meaning, 0)
+    return VARIABLE_DIMENSIONS.get(meaning) or Dim(number)
+
+
 def _meaning_of_axis(name: str, is_image: bool) -> str | None:
-    """Return the key of `AXIS_NAMES` for the name of an axis, None where it tells nothing; the
-    frames of a shape that is no image (`is_image`) are positions."""
+    """Return the key of `AXIS_NAMES` for the name of an axis, a number as it is, None where the
+    name tells nothing; the frames of a shape that is no image (`is_image`) are positions."""
+    if name.isdigit():
+        return name
     meaning = next((key for key, names in AXIS_NAMES.items() if re.search(names, name)), None)
     return "length" if meaning == "frames" and not is_image else meaning
 

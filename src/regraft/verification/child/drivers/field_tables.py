@@ -232,7 +232,8 @@ GUESSES: tuple[tuple[str, Any], ...] = (
     # small numbers and rates
     (r"(^|_)(eps|epsilon)$|_eps(ilon)?$", 1e-6),
     (r"drop|^p$|_prob$|_p$", 0.1),
-    # sampling of tokens
+    # sampling of tokens, and steps of diffusion
+    (r"^(time_?)?step(_index)?$", 1),
     (r"^max_(new_)?(tokens|steps)$", 3),
     (r"^temperature$|^top_p$", 0.8),
     (r"^top_k$", 2),

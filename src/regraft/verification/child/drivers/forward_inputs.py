@@ -83,7 +83,7 @@ VIDEO_INPUTS = frozenset({"pixel_values"})
 TYPE_INPUTS = Names(r"type")
 TOKEN_TYPE_INPUTS = Names(r"type_ids$")
 # Kinds whose shape follows from their meaning, and kinds that hold a number for each position.
-FIXED_SHAPE_KINDS = frozenset({"grid", "bounds", "lengths", "edges", "maps", "corners"})
+FIXED_SHAPE_KINDS = frozenset({"grid", "bounds", "lengths", "edges", "maps", "list", "corners"})
 POSITION_KINDS = frozenset({"ids", "mask", "bool", "every other", "range"})
 
 # Names of further tokens beside the first input of a model that begins with a table of embeddings,

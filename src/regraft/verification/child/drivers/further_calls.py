@@ -106,7 +106,7 @@ def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) 
         for p in signature_of(model).parameters.values()
         if _is_flag(p) and p.name != RESULT_TYPE_FLAG
     ]
-    choices = [(p.name, not p.default) for p in flags] + [
+    choices = [(p.name, p.default is not True) for p in flags] + [
         (name, True) for name in REQUESTS if name in parameter_names
     ]
     all_choices = (*dict.fromkeys(choices), (CACHE_FLAG, False), (RESULT_TYPE_FLAG, False))
@@ -134,10 +134,11 @@ def _with_keywords(calls: Calls, values: Mapping[str, Any]) -> Calls:
 
 
 def _is_flag(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter's default is a boolean, or is None for a parameter annotated as a
-    boolean, whose value then comes from the configuration."""
+    """Return whether a parameter's default is a boolean, or is None or missing for a parameter
+    annotated as a boolean, whose value then comes from the configuration or is guessed (False)."""
     return isinstance(parameter.default, bool) or (
-        parameter.default is None and guessed_slots.annotation(parameter) == "bool"
+        parameter.default in (None, parameter.empty)
+        and guessed_slots.annotation(parameter) == "bool"
     )
 
 

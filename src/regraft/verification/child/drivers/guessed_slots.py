@@ -13,7 +13,7 @@ from torch import nn
 
 from regraft.verification.child.checks.argument_variants import signature_of
 from regraft.verification.child.drivers import described_shapes
-from regraft.verification.child.drivers.applied_layers import layers_by_input
+from regraft.verification.child.drivers.applied_layers import layers_by_input, layers_by_list
 from regraft.verification.child.drivers.argument_slots import (
     BATCH,
     LENGTH,
@@ -73,12 +73,16 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
     sizes = Sizes(config_of(model), width)
     names = signature_of(model).parameters
     is_layer = TIME_INPUT not in names and (inner or LAYER_INPUT in names)
-    documented = described_shapes.documented_slots(model.forward, sizes)
+    listed = described_shapes.listed_slots(model.forward, sizes, config_of(model))
+    documented = {**listed, **described_shapes.documented_slots(model.forward, sizes)}
     slots = {}
     for parameter in filter(_is_guessed, parameters(signature_of(model))):
         slot = slot_for(parameter.name, annotation(parameter), sizes, is_layer)
-        is_unnamed = slot.kind != "plain" and not is_named(parameter.name)
-        slots[parameter.name] = documented.get(parameter.name, slot) if is_unnamed else slot
+        if slot.kind != "plain" and not is_named(parameter.name):
+            slot = documented.get(parameter.name, slot)
+        elif slot.kind in ("mask", "additive") and parameter.name in listed:
+            slot = replace(slot, kind="mask", dims=listed[parameter.name].dims)
+        slots[parameter.name] = slot
     applied = _slots_of_applied_layers(model, slots, image)
     first = {
         **_first_image(model, slots, image),
@@ -87,7 +91,20 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
         **_first_ids(model, slots),
     }
     fallback = {} if _first_unnamed(slots) in applied else first
-    return {**slots, **fallback, **applied, **_packed_images(slots, sizes)}
+    lists = _slots_of_lists(model, slots)
+    return {**slots, **fallback, **applied, **_packed_images(slots, sizes), **lists}
+
+
+def _slots_of_lists(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
+    """Return by name the slots of the parameters whose elements `forward` gives to the layers of a
+    list, one to each, which begin with matrices: a list of (batch, length, width)."""
+    lists = {}
+    for name, layers in layers_by_list(model).items():
+        first_layer = _first_layer(layers)
+        if isinstance(first_layer, nn.Linear) and name in slots and slots[name].kind == "normal":
+            dims = (BATCH, LENGTH, Dim(first_layer.in_features))
+            lists[name] = Slot("list", dims, value=len(layers))
+    return lists
 
 
 def _is_guessed(parameter: inspect.Parameter) -> bool:

@@ -147,7 +147,7 @@ def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Ite
         if name != definition and definition in parts_driver.names_in_methods(cls)
     ]
     for name, cls in callers[:CALLERS]:
-        if not session.is_complete(definition):
+        if session.needs_run(definition):
             yield from _class_subjects(name, cls, facts, session)
 
 
@@ -163,7 +163,7 @@ def _outermost_subjects(definition: str, facts: FileFacts, session: Session) -> 
         if name in above and definition not in parts_driver.names_in_methods(cls)
     }
     for name in sorted(users, key=lambda name: users[name])[:CALLERS]:
-        if not session.is_complete(definition):
+        if session.needs_run(definition):
             yield from _class_subjects(name, classes[name], facts, session)
 
 

@@ -14,6 +14,7 @@ from regraft.verification.child.drivers.described_shapes import AXIS_FRAMES, AXI
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.drivers.shape_fixers import shape_of
 
+_PATCH_PIXELS = (4, 1, 8, 16, 64)  # the numbers of pixels of usual patches, likely ones first
 # The heights and widths of the images that published classifiers take, small ones first.
 _USUAL_SIDES = (28, 48, 64, 84, 96, 128, 224, 227, 256, 299)
 
@@ -74,3 +75,18 @@ def is_image(slot: Slot) -> bool:
         return False
     height, width = slot.dims[-2:]
     return height == width and not height.of and height.factor > 1
+
+
+def fit_channels_beside(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one, images or a video, has so many more or fewer channels that a layer
+    gets the width that it takes: the model puts other channels beside them, and makes a feature of
+    each of the pixels of a patch."""
+    difference = int(match[2]) - int(match[1])
+    for name, slot in problem.spec.items():
+        if len(slot.dims) < 4 or slot.dims[1].of:
+            continue
+        for pixels in _PATCH_PIXELS:
+            channels = slot.dims[1].factor + difference // pixels
+            if difference and difference % pixels == 0 and channels > 0:
+                dims = (slot.dims[0], Dim(channels), *slot.dims[2:])
+                yield with_changed_slot(problem.spec, name, dims=dims)

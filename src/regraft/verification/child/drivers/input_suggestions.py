@@ -169,10 +169,22 @@ SUGGESTIONS: _Table = (
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x288 and 27x16)",
     ),
     Repair(
+        r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
+        image_fixers.fit_channels_beside,
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (192x72 and 64x32)",
+    ),
+    Repair(
         r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
         image_fixers.fit_image_sides,
         "RuntimeError: The size of tensor a (4) must match the size of tensor b (3) at"
         " non-singleton dimension 2",
+    ),
+    Repair(
+        r"number of sizes provided \((\d)\) must be greater",
+        shape_fixers.drop_single_dimensions,
+        "RuntimeError: expand(torch.FloatTensor{[12, 1, 7, 7]}, size=[12, 7, 7]): the number of"
+        " sizes provided (3) must be greater or equal to the number of dimensions in the tensor"
+        " (4)",
     ),
     Repair(
         r"\d",

@@ -3,6 +3,8 @@ and configurations."""
 
 from __future__ import annotations
 
+import itertools
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +16,8 @@ from regraft.verification.child.drivers import (
     guessed_slots,
     source_hints,
 )
+from regraft.verification.child.drivers.applied_layers import names_tested_for
+from regraft.verification.child.drivers.argument_slots import Slot, Spec
 from regraft.verification.child.drivers.class_instances import (
     Failure,
     Instance,
@@ -32,6 +36,8 @@ from regraft.verification.child.session import Session, build_seeded, switch_mod
 
 SECONDS = 15.0  # for trying variations of a class
 _FLAGS = 4  # the most flags that are tried with values that do not run
+_TRIALS = 24  # the most pairs of an option and a shape that are tried for one argument
+_SMALLEST_SIZE = 8  # the smallest number that counts as a width
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,8 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
     for name, value in inverted_flags(model, session.original, session.changed, facts.hints.text):
         if name not in instance.flags:
             yield replace(instance, flags={**instance.flags, name: value})
+    for paired in _with_option_and_argument(instance, model, session):
+        yield replace(paired, flags=instance.flags)
     call_variants = further_calls.more_calls(
         model, instance.accepted, facts.hints.text, guessed_slots.width_of(model)
     )
@@ -96,6 +104,76 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
             variant = _with_another_flag(instance, values, session)
         if variant is not None:
             yield replace(variant, flags=instance.flags)
+
+
+def _with_option_and_argument(
+    instance: Instance, model: Any, session: Session
+) -> Iterator[Instance]:
+    """Yield the instance with an argument that no comparison gave, or with a pair in the place of a
+    tensor, alone and together with another value of an option that is 0, False or None: it may
+    accept neither alone (the width of a second input and that input, say)."""
+    for name, slots in _slots_to_try(instance, model, session):
+        options = itertools.chain([{}], _opened_options(instance, model))
+        trials = itertools.product(options, slots)
+        for option, slot in itertools.islice(trials, _TRIALS):
+            spec = {**instance.accepted.spec, name: slot}
+            values = {**instance.values, **option}
+            variant = _with_spec(instance, values, spec, session)
+            if isinstance(variant, Failure) and (sizes := _fitting_sizes(variant, values)):
+                variant = _with_spec(instance, {**values, **sizes}, spec, session)
+            if isinstance(variant, Instance) and variant.accepted.spec.get(name) == slot:
+                yield variant
+
+
+def _with_spec(
+    instance: Instance, values: Mapping[str, Any], spec: Spec, session: Session
+) -> Instance | Failure:
+    """Return the instance with other values and inputs, or its failure."""
+    return try_values(instance.name, values, session, 0.0, spec, instance.function_values)
+
+
+def _fitting_sizes(failure: Failure, values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the options whose value is the width that a layer got and does not take, with the
+    width that it takes; {} for another failure."""
+    mismatch = re.search(r"cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", str(failure.error))
+    if mismatch is None:
+        return {}
+    width, wanted_width = map(int, mismatch.groups())
+    return {name: wanted_width for name, value in values.items() if value == width}
+
+
+def _slots_to_try(
+    instance: Instance, model: Any, session: Session
+) -> Iterator[tuple[str, list[Slot]]]:
+    """Yield names of parameters with the slots to try for them: the shapes of other inputs and a
+    guessed one for a parameter that no comparison gave, a pair for one that `forward` tests for
+    being a tuple."""
+    spec = instance.accepted.spec
+    guessed = guessed_slots.guess_slots(model, True, guessed_slots.width_of(model))
+    wanted = {name for _, name in session.absent_arguments()} - spec.keys()
+    given_shapes = [slot.dims for slot in spec.values() if slot.dims]
+    for name in sorted(wanted & guessed.keys()):
+        shapes = dict.fromkeys((*given_shapes, guessed[name].dims))
+        yield name, [replace(guessed[name], dims=dims) for dims in shapes]
+    for name in sorted(names_tested_for(model, "tuple") & spec.keys()):
+        if spec[name].kind == "normal":
+            yield name, [Slot("pair", spec[name].dims)]
+
+
+def _opened_options(instance: Instance, model: Any) -> Iterator[dict[str, Any]]:
+    """Yield options of an instance that are False as True, and those that are 0 or None as the
+    width of the model and as each size that another option has."""
+    values = {**instance.function_values, **instance.values}
+    sizes = dict.fromkeys(
+        value
+        for value in (guessed_slots.width_of(model), *values.values())
+        if type(value) is int and value >= _SMALLEST_SIZE
+    )
+    for name, value in values.items():
+        if value is False:
+            yield {name: True}
+        elif value is None or (type(value) is int and value == 0):
+            yield from ({name: size} for size in sizes)
 
 
 def _with_values(

@@ -179,6 +179,17 @@ def give_batches(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
             yield {**spec, **{name: replace(spec[name], dims=dims[name]) for name in names}}
 
 
+def drop_single_dimensions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one with more dimensions than the model expands to lacks one that is 1,
+    as a mask without the dimension of heads."""
+    rank = int(match[1])
+    for name, slot in problem.spec.items():
+        for axis, dim in enumerate(slot.dims):
+            if len(slot.dims) > rank and dim == Dim(1):
+                dims = (*slot.dims[:axis], *slot.dims[axis + 1 :])
+                yield with_changed_slot(problem.spec, name, dims=dims)
+
+
 def change_ranks(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with shapes that are common for their kinds: first all inputs without a length,
     as rows of features with their labels, then those of an equal shape together, then each input by

@@ -20,7 +20,7 @@ from regraft.verification.child.session import Session, build_seeded, switch_mod
 @dataclass(frozen=True, slots=True)
 class Reach:
     """The lines of the changed file that a subject ran. `is_worth_comparing` tells that changed
-    lines ran for the first time or the changed version failed."""
+    lines ran, or an argument was given, for the first time or the changed version failed."""
 
     is_worth_comparing: bool = False
     lines: frozenset[int] = frozenset()
@@ -34,12 +34,14 @@ def measure_reach(subject: Subject, session: Session) -> Reach:
     and reports the cause. The lines count as run only when the subject is compared.
     """
     older, newer = session.probes()
-    with session.ledger.step("original", "probe", subject.name), older:
-        if _run_error(subject, session.original) is not None:
-            return Reach()
-    with session.ledger.step("changed", "probe", subject.name), newer:
-        has_failed = _run_error(subject, session.changed) is not None
-    return Reach(has_failed or session.reached_by(older, newer), frozenset(newer.lines))
+    with session.probe_arguments() as gives_absent:
+        with session.ledger.step("original", "probe", subject.name), older:
+            if _run_error(subject, session.original) is not None:
+                return Reach()
+        with session.ledger.step("changed", "probe", subject.name), newer:
+            has_failed = _run_error(subject, session.changed) is not None
+        is_new = session.reached_by(older, newer) or gives_absent()
+    return Reach(has_failed or is_new, frozenset(newer.lines))
 
 
 def with_further_calls(
