@@ -253,7 +253,9 @@ def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Va
         return take_apart(state, value)
     elements = list_elements(state, node, value)
     if elements is None:
-        raise state.refuse(node, "a tensor whose length the data decide is taken apart")
+        raise state.refuse(
+            node, "a tensor whose length the data decide is taken apart: write [row for row in x]"
+        )
     return [state.bind_if_tensor(element) for element in elements]
 
 
