@@ -103,7 +103,27 @@ class MayBeNone(Small):
         return {"box": box, "pair": (score, x), "mean": mean}
 
 
-PROGRAMS = (Beams, Stack, Orders, Changed, Statistics, MayBeNone)
+class Runs(Small):
+    """Tuples that are exchanged, replaced, taken from the front, and sorted place by place."""
+
+    def forward(self, x):
+        labels = x.argmax(1).tolist()
+        runs = []
+        for label in labels:
+            if runs and runs[-1][0] == label:
+                runs[-1] = (label, runs[-1][1] + 1)
+            else:
+                runs.append((label, 1))
+        rows = [(value, place) for place, value in enumerate(x.sum(1).tolist())]
+        for place in range(len(rows) - 1):
+            if rows[place][0] > rows[place + 1][0]:
+                rows[place], rows[place + 1] = rows[place + 1], rows[place]
+        pairs = sorted([(label % 2, -place) for place, label in enumerate(labels)], reverse=True)
+        by_two = sorted(runs, key=lambda run: (-run[1], run[0]))
+        return runs, rows.pop(0), rows, pairs, by_two, max(pairs), min(runs)
+
+
+PROGRAMS = (Beams, Stack, Orders, Changed, Statistics, MayBeNone, Runs)
 
 
 class SumOfNone(Small):

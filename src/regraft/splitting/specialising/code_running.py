@@ -196,6 +196,11 @@ def run_in_world(
     except (Exception, NotRun) as problem:
         failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
         reason = f"{failure}: {type(problem).__name__}: {problem}"
+        if not is_second:
+            reason += (
+                "; both sides of each decision are followed with one example call, of the first 8"
+                " that one on which all of it runs: give a call that runs here, too"
+            )
         raise state.refuse(node, reason, Unrunnable) from problem
     if len(state.stored_attributes) > stored_count:
         raise state.refuse(

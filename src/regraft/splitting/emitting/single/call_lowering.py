@@ -13,6 +13,7 @@ from regraft.splitting.emitting.single.graph_values import (
     Items,
     NestedList,
     Range,
+    Rows,
     Sequence,
     Tensor,
     Value,
@@ -151,6 +152,9 @@ class Calls(ListChanges):
     def call_on_list(self, function_name: str, value: Value) -> Value | None:
         """Return what a builtin of Python gives for a list whose length is known only at run time;
         None where no node can express the call."""
+        if function_name in ("min", "max") and isinstance(value, Rows):
+            place = self.first_extreme(function_name, value)
+            return None if place is None else self.element_at(value, place)
         if function_name in ("min", "max"):
             return self.extreme_of_list(function_name, value)
         if function_name == "sum":

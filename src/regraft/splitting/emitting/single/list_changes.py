@@ -11,6 +11,7 @@ from regraft.splitting.emitting.single.graph_values import (
     Items,
     Names,
     NestedList,
+    Rows,
     Sequence,
     Value,
     number_kind,
@@ -21,6 +22,7 @@ from regraft.splitting.emitting.single.order_lowering import Ordering, read_reve
 from regraft.splitting.emitting.single.path_types import (
     express,
     fill_template,
+    is_list,
     name_of,
     sequence_type,
 )
@@ -38,6 +40,8 @@ class ListChanges(Ordering):
         """Apply `append`, `extend` or `pop` to the list `base`; return what the call gives. In
         `names` every value that is this list, or contains it, becomes the changed one."""
         new_list = self.copy_list(base) if isinstance(base, NestedList) else base
+        if function_name == "pop" and args and isinstance(base, Items):
+            new_list = self.as_sequence(base)
         if isinstance(base, Items) and (function_name != "pop" or not args):
             result, new_list = changed_items(function_name, base, args)
         else:
@@ -45,10 +49,10 @@ class ListChanges(Ordering):
         return self.replace_list(base, new_list, result)
 
     def sort_in_place(self, base: Value, keywords: list[ast.keyword]) -> Value | None:
-        """Apply `sort` to a list of numbers; return the constant None, or None itself for other
+        """Apply `sort` to a list; return the constant None, or None itself for other
         values and keywords."""
         reverse = read_reverse(keywords)
-        new_list = None if reverse is None else self.sort_numbers(base, reverse)
+        new_list = None if reverse is None else self.sort_list(base, reverse)
         return None if new_list is None else self.replace_list(base, new_list, Const(None))
 
     def replace_list(self, base: Value, new_list: Value, result: Value) -> Value:
@@ -72,21 +76,28 @@ class ListChanges(Ordering):
     def with_element(self, base: Value, index: Value, value: Value) -> Value | None:
         """Return a list in which an element is another one, which fails at run time where the list
         has no such element; None for other values."""
-        if number_kind(index) != "int" or not isinstance(base, (Items, Sequence, NestedList)):
+        if number_kind(index) != "int" or not (is_list(base) or isinstance(base, NestedList)):
             return None
-        if isinstance(base, Items) and base.kind == "list" and isinstance(index, Const):
+        if isinstance(base, Items) and isinstance(index, Const):
             values, place = list(base.values), index.value
             if not -len(values) <= place < len(values):
                 return None
             values[place] = value
             return Items("list", tuple(values))
         template = sequence_type([base, Items("list", (value,))])
-        if not isinstance(template, Sequence):
-            return None
         changed = fill_template(template, express(self.graph, base, template))
         length = self.length(changed)
         from_start = add_length_if_negative(self.graph, index, length)
         place = self.check(name_of(self.graph, from_start), from_start, ">=", "no such element")
-        shorter = self.graph.add("SequenceErase", name_of(self.graph, changed), place)
+        return self.exchange(changed, place, value)
+
+    def exchange(self, values: Value, place: str, value: Value) -> Value:
+        """Return a list of run time in which `value` is at a place that exists."""
+        if isinstance(values, Rows):
+            assert isinstance(value, Items)
+            pairs = zip(values.values, value.values, strict=True)
+            return Rows(tuple(self.exchange(part, place, element) for part, element in pairs))
+        assert isinstance(values, Sequence)
+        shorter = self.graph.add("SequenceErase", values.name, place)
         longer = self.graph.add("SequenceInsert", shorter, name_of(self.graph, value), place)
-        return Sequence(longer, template.element)
+        return Sequence(longer, values.element)

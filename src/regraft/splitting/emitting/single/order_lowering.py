@@ -38,13 +38,13 @@ class Ordering(Lists):
         raise NotImplementedError
 
     def evaluate_order(self, node: ast.Call) -> Value | None:
-        """Return what `sorted` of numbers gives, or what the host writes for `sorted`, `max` or
+        """Return what `sorted` of a list gives, or what the host writes for `sorted`, `max` or
         `min` with a key; None for other calls."""
         match node:
             case ast.Call(ast.Name("sorted"), [values], keywords) if (
                 reverse := read_reverse(keywords)
             ) is not None:
-                return self.sort_numbers(self.evaluate(values), reverse)
+                return self.sort_list(self.evaluate(values), reverse)
             case ast.Call(
                 ast.Name("list"), [ast.Call(ast.Name("map"), [ast.Attribute(values), order])]
             ):
@@ -54,8 +54,8 @@ class Ordering(Lists):
                         [_],
                         [ast.keyword("key", ast.Attribute(keys)), *keywords],
                     ) if (reverse := read_reverse(keywords)) is not None:
-                        positions = self.top(self.evaluate(keys), None, reverse)
-                        return self.take(self.evaluate(values), positions[1]) if positions else None
+                        positions = self.order_of(self.evaluate(keys), reverse)
+                        return self.take(self.evaluate(values), positions) if positions else None
             case ast.Call(
                 ast.Name("max" | "min" as function),
                 [ast.Call(ast.Name("range"))],
@@ -64,27 +64,56 @@ class Ordering(Lists):
                 return self.first_extreme(function, self.evaluate(keys))
         return None
 
-    def sort_numbers(self, values: Value, reverse: bool) -> Value | None:
-        """Return `sorted(values)` of a list of ints or floats; None for other values."""
-        ordered = self.top(values, None, reverse)
-        vector = self.vector_of(values)
-        if ordered is None or vector is None:
-            return None
-        return NestedList(ordered[0], vector[1], KINDS[vector[1]], 1)
+    def sort_list(self, values: Value, reverse: bool) -> Value | None:
+        """Return `sorted(values)` of a list of ints or floats, or of tuples of these; None for
+        other values."""
+        vector = self.sortable_vector(values)
+        if vector is not None:
+            return NestedList(self.top(vector, reverse)[0], vector[1], KINDS[vector[1]], 1)
+        positions = self.order_of(values, reverse)
+        return None if positions is None else self.take(values, positions)
 
-    def top(self, values: Value, count: int | None, reverse: bool) -> list[str] | None:
-        """Return the names of the first `count` ints or floats of a list in their order, or of all
-        for None, and of their positions; None for other values.
+    def order_of(self, keys: Value, reverse: bool) -> str | None:
+        """Return the name of the positions of a list of ints or floats, or of tuples of these, in
+        their order; None for other keys. Tuples are sorted by each of their places, by the first
+        place last, since equal ones stay in their order."""
+        columns: tuple[Value, ...] = (self.as_sequence(keys),)
+        if isinstance(columns[0], Rows):
+            columns = columns[0].values
+        vectors = [self.sortable_vector(column) for column in columns]
+        positions: str | None = None
+        for vector in reversed(vectors):
+            if vector is None:
+                return None
+            if positions is None:
+                positions = self.top(vector, reverse)[1]
+            else:
+                taken = self.graph.add("Gather", vector[0], positions)
+                order = self.top((taken, vector[1]), reverse)[1]
+                positions = self.graph.add("Gather", positions, order)
+        return positions
+
+    def as_sequence(self, values: Value) -> Value:
+        """Return a list of known elements as one of run time; any other value as it is."""
+        if not isinstance(values, Items) or values.kind != "list" or not values.values:
+            return values
+        template = sequence_type([values])
+        return fill_template(template, express(self.graph, values, template))
+
+    def sortable_vector(self, values: Value) -> tuple[str, str] | None:
+        """Return the ints or floats of a list as the name of a tensor, and their kind; None for
+        other values."""
+        vector = self.vector_of(values)
+        return None if vector is None or vector[1] == "bool" else vector
+
+    def top(self, vector: tuple[str, str], reverse: bool) -> list[str]:
+        """Return the names of the numbers of a vector in their order, and of their positions.
 
         The smallest is first, or with `reverse` the largest, and of equal ones the first, as in
-        Python. The file fails at run time where NaN is among floats, and for a list that has fewer.
+        Python. The file fails at run time where NaN is among floats.
         """
-        vector = self.vector_of(values)
-        if vector is None or vector[1] == "bool":
-            return None
         name, kind = vector
-        size = self.bound_as_vector(self.length(values) if count is None else Const(count), 0)
-        assert size is not None
+        size = self.graph.add("Shape", name)
         if kind == "float":
             numbers_of_nan = self.count_truths(self.graph.add("IsNaN", name))
             size = self.check(size, numbers_of_nan, "==", "NaN among the numbers of a sort")
@@ -100,9 +129,7 @@ class Ordering(Lists):
 
     def take(self, values: Value, positions: str) -> Value | None:
         """Return the list of the elements of a list at these positions; None for other values."""
-        if isinstance(values, Items) and values.kind == "list":
-            template = sequence_type([values])
-            values = fill_template(template, express(self.graph, values, template))
+        values = self.as_sequence(values)
         if isinstance(values, Sequence):
             return self.take_positions(values, positions)
         if isinstance(values, NestedList):
@@ -122,13 +149,14 @@ class Ordering(Lists):
         return Rows(tuple(parts)) if len(parts) == len(rows.values) else None
 
     def first_extreme(self, function_name: str, keys: Value) -> Number | None:
-        """Return the position of the first largest or smallest number of a list, which fails at run
-        time where there is none; None for other values."""
-        ordered = self.top(keys, 1, function_name == "max")
-        if ordered is None:
+        """Return the position of the first largest or smallest number or tuple of a list, which
+        fails at run time where there is none; None for other values."""
+        positions = self.order_of(keys, function_name == "max")
+        if positions is None:
             return None
-        scalar = self.graph.constant([], "int64")
-        return Number(self.graph.add("Reshape", ordered[1], scalar), "int", MAX_LENGTH)
+        self.graph.may_fail = True
+        first = self.graph.add("Gather", positions, self.graph.number(0, "int"))
+        return Number(first, "int", MAX_LENGTH)
 
     def index_in_list(self, value: Value, values: Value) -> Number | None:
         """Return the first place of an int in a list of ints, which fails at run time where it has
