@@ -35,6 +35,17 @@ class InputSizesAsResults(nn.Module):
         return y, n // 2, (n + 1) / 2
 
 
+class NumbersUnderNamesOfSizes(nn.Module):
+    """The host computes other numbers with a size, and stores them under its name."""
+
+    def forward(self, x: Any) -> Any:
+        n = x[x[:, 0] > 0].shape[0]
+        n = n - (x[0, 1].item() > 0)
+        quotient = n / 3 if n > 0 else n // 2 - 0.5
+        n = -n // 2
+        return n, quotient, x * 2 if n < -1 else x * n
+
+
 class LargestFew(nn.Module):
     def forward(self, x: Any) -> Any:
         values, places = torch.topk(x[:, 0], min(x.shape[0], 5))
@@ -153,6 +164,7 @@ FEWER_NUMBERS = [call for call in OTHER_NUMBERS if call[0][0, 0] < 1000]
 CASES = {
     "SizesAsResults": (SizesAsResults, MIXED, OTHER_ROWS),
     "InputSizesAsResults": (InputSizesAsResults, MIXED, OTHER_ROWS),
+    "NumbersUnderNamesOfSizes": (NumbersUnderNamesOfSizes, MIXED, OTHER_ROWS),
     "LargestFew": (LargestFew, waves(9, 7, 12, 6, 3), waves(1, 2, 4, 5, 20, 65, 70)),
     "LargestOfNumber": (LargestOfNumber, [(ROWS,), (ROWS[5:] - 8,), (ROWS[3:],), (ROWS - 30,)], []),
     "Padded": (Padded, NUMBERS, [*OTHER_NUMBERS, first(2.0, UNCLEAN)]),
