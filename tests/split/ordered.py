@@ -51,12 +51,15 @@ class Orders(Small):
         labels = x.argmax(1).tolist()
         pairs = list(enumerate(labels))
         by_parity = sorted(pairs, key=lambda pair: -(pair[1] % 2))
+        later = sorted([]) if len(labels) < 4 else [0.25]
+        later += [1.5, 0.5]
         best, least = max(pairs, key=lambda p: p[1]), min(pairs, key=lambda p: p[1] % 2)
         scores = [score for score in x.sum(1).tolist() if score > 1]
         alias = scores
         scores.sort(reverse=True)
         order = sorted(range(len(labels)), key=lambda i: labels[i])
-        return by_parity, sorted(labels, reverse=True), best, least, alias, x[order]
+        scores.extend((0.5, sum(later, 1.0)))
+        return by_parity, later, sorted(labels, reverse=True), best, least, alias, x[order]
 
 
 class Changed(Small):

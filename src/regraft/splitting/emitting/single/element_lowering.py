@@ -175,7 +175,7 @@ class Elements:
     def changed_sequence(
         self, function_name: str, base: Value, args: list[Value]
     ) -> tuple[Value, Value]:
-        """Return what `append` or `pop` gives for a list whose length is known only at run time,
+        """Return what `append`, `pop`, or `extend` by known elements, gives for a list of run time,
         and the changed list; `base` stays as it is. Raises Inexpressible for other methods and
         values."""
         if isinstance(base, Sequence) and function_name == "append":
@@ -188,6 +188,11 @@ class Elements:
             element = self.element_at(base, place)
             shorter = self.graph.add("SequenceErase", base.name, name_of(self.graph, place))
             return element, Sequence(shorter, base.element)
+        added = args[0] if function_name == "extend" else None
+        if isinstance(added, Items) and added.kind in ("list", "tuple"):
+            for element in added.values:
+                base = self.changed_sequence("append", base, [element])[1]
+            return Const(None), base
         if isinstance(base, Rows):
             return self.changed_rows(function_name, base, args)
         raise Inexpressible(f"{function_name}() of {describe_value(base)}")

@@ -112,9 +112,11 @@ class Lists(Elements):
             self.graph, total, self.graph.add("ReduceSum", size, keepdims=0)
         )
 
-    def sum_of_floats(self, values: Value, start: Value) -> Number | None:
+    def sum_of_floats(self, values: Value, start: Value) -> Value | None:
         """Return the sum of a float and the floats of a list, which a loop adds from the first to
         the last; None for other values."""
+        if isinstance(values, Items) and values.kind in ("list", "tuple") and not values.values:
+            return start
         vector = self.vector_of(values)
         if vector is None or vector[1] != "float" or number_kind(start) != "float":
             return None

@@ -66,7 +66,9 @@ class Ordering(Lists):
 
     def sort_list(self, values: Value, reverse: bool) -> Value | None:
         """Return `sorted(values)` of a list of ints or floats, or of tuples of these; None for
-        other values."""
+        other values. An empty list stays empty."""
+        if isinstance(values, Items) and values.kind == "list" and not values.values:
+            return Items("list", ())
         vector = self.sortable_vector(values)
         if vector is not None:
             return NestedList(self.top(vector, reverse)[0], vector[1], KINDS[vector[1]], 1)
