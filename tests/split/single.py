@@ -232,6 +232,25 @@ class Named(Base):
         return result - v0
 
 
+class Maybe(Base):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x, None
+        return x, x
+
+
+class Sorted(Base):
+    def forward(self, x):
+        order = sorted(x[0].tolist())
+        return x * 2 if order[0] > -1 else x
+
+
+class Roots(Base):
+    def forward(self, x):
+        f = x.abs().sum().item()
+        return x if math.sqrt(f) > 1.5 else -x
+
+
 GOOD = [
     NestedReturn,
     NoTurns,
@@ -243,6 +262,9 @@ GOOD = [
     Structures,
     Halves,
     Passes,
+    Maybe,
+    Sorted,
+    Roots,
 ]
 
 
@@ -265,13 +287,6 @@ class TwoDtypes(Base):
         if x.sum() > 0:
             return x.double()
         return x
-
-
-class Maybe(Base):
-    def forward(self, x):
-        if x.sum() > 0:
-            return x, None
-        return x, x
 
 
 class Ways(Base):
@@ -301,22 +316,10 @@ class Largest(Base):
         return x, n
 
 
-class Sorted(Base):
-    def forward(self, x):
-        order = sorted(x[0].tolist())
-        return x * 2 if order[0] > -1 else x
-
-
 class Powers(Base):
     def forward(self, x):
         f = x.abs().sum().item()
         return x if f**0.5 > 1.5 else -x
-
-
-class Roots(Base):
-    def forward(self, x):
-        f = x.abs().sum().item()
-        return x if math.sqrt(f) > 1.5 else -x
 
 
 class Within(nn.Module):
@@ -334,13 +337,10 @@ REFUSED = {
     TwoTypes: r"a number \(float\)|float",
     TwoStructures: "tuple of 2",
     TwoDtypes: "float64",
-    Maybe: "None",
     Ways: "'down'",
     Runaway: "runs over it",
     Largest: "9223372036854775807",
-    Sorted: "sorted",
     Powers: "Pow",
-    Roots: "math.sqrt",
 }
 
 

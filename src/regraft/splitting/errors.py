@@ -18,7 +18,7 @@ class Unsplittable(Exception):
 
 class Unrunnable(Unsplittable):
     """Signals that an operation fails on the example that is followed, on a side that the example
-    does not take.
+    does not take, or with sizes that are made up beside it.
 
     Specialisation may succeed on another example.
     """

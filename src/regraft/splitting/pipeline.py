@@ -295,7 +295,7 @@ def partition_into_regions(
     faster.
     """
     steps, regions = partition(specialised.steps, specialised.outside)
-    convert_sizes(steps, specialised.size_names)
+    convert_sizes(steps, specialised.region_sizes)
     for region in regions:
         region.measured = measured
         region.open = tuple(

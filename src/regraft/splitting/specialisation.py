@@ -32,7 +32,8 @@ class Specialised:
     scope: the globals of the statements. classes: the host's classes for objects that forward
     returns. outside: names that are no variables of the program. open_by_name: the dimensions of
     tensors whose sizes may differ, by variable. size_names: variables that only ever hold a size of
-    a tensor. tensor_names: variables that hold a tensor somewhere. assigned: the attributes of
+    a tensor. region_sizes: variables to which regions assign sizes, and the host perhaps other
+    numbers. tensor_names: variables that hold a tensor somewhere. assigned: the attributes of
     modules that are variables of a call. messages: sentences on calls that only say something, and
     are left out. unrolled: the unrolled loops over ranges around each decision, by the place of the
     decision.
@@ -44,6 +45,7 @@ class Specialised:
     outside: frozenset[str]
     open_by_name: dict[str, Any]
     size_names: frozenset[str]
+    region_sizes: frozenset[str]
     tensor_names: frozenset[str]
     assigned: list[Attribute]
     messages: tuple[str, ...]
@@ -79,6 +81,7 @@ def specialise(
         names_outside(state),
         state.open_by_name,
         frozenset(state.size_names - state.tensor_names),
+        frozenset(state.region_sizes - state.tensor_names),
         frozenset(state.tensor_names),
         sorted(state.scratch),
         tuple(state.messages),

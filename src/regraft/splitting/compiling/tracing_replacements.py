@@ -11,8 +11,8 @@ writes an operation that computes something else.
 * torch raises whole numbers to a power, and fills tensors with them, exactly; ONNX Runtime's power
   is that of floating-point numbers, and the exporter fills by way of such.
 * the exporter takes the logarithm of the sigmoid, which is rough far below zero.
-* the exporter takes the number with which `pad` and `nan_to_num` fill for a constant, and divides
-  by zero for `linspace` of one step.
+* the exporter takes the number with which `pad` and `nan_to_num` fill, and the epsilon of
+  `layer_norm`, for a constant, and divides by zero for `linspace` of one step.
 * the exporter has no `bincount` and no `histc`, by which mixtures of experts count their tokens.
 """
 
@@ -39,6 +39,7 @@ _POWER = torch.pow
 _FULL, _NEW_FULL, _FULL_LIKE = torch.full, torch.Tensor.new_full, torch.full_like
 _POWER_BITS = 63  # of an exponent that is a tensor
 _COUNTED, _BINNED = torch.bincount, torch.histc
+_NORMALISED = torch.nn.functional.layer_norm
 _PADDED, _CLEANED, _SPACED = torch.nn.functional.pad, torch.nan_to_num, torch.linspace
 _CLAMPING = ("clamp", "clamp_min", "clamp_max", "clip")
 _ACCUMULATING = ("sum", "prod", "cumsum", "cumprod")
@@ -150,6 +151,25 @@ def pad(tensor: torch.Tensor, pad: Any, mode: str = "constant", value: Any = Non
         return _PADDED(tensor, pad, mode, value)
     is_inside = _PADDED(torch.ones_like(tensor, dtype=torch.float32), pad) > 0
     return torch.where(is_inside, _PADDED(tensor, pad), _as_filling(value, tensor.dtype))
+
+
+def layer_norm(
+    tensor: torch.Tensor,
+    normalized_shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: Any = 1e-5,
+) -> torch.Tensor:
+    """Return torch's `F.layer_norm`; with a tensor for the epsilon, by mean and variance."""
+    if not isinstance(eps, torch.Tensor):
+        return _NORMALISED(tensor, normalized_shape, weight, bias, eps)
+    dims = tuple(range(-len(normalized_shape), 0))
+    kind = torch.promote_types(tensor.dtype, torch.float32)
+    centred = tensor.to(kind) - tensor.to(kind).mean(dims, keepdim=True)
+    variance = (centred * centred).mean(dims, keepdim=True)
+    result = centred * torch.rsqrt(variance + eps.to(kind))
+    result = result if weight is None else result * weight
+    return (result if bias is None else result + bias).to(tensor.dtype)
 
 
 def nan_to_num(
@@ -306,6 +326,7 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch.Tensor, "__rpow__", lambda exponent, base: power(base, exponent)
     yield torch.nn.functional, "pad", pad
     yield torch.nn.functional, "logsigmoid", logsigmoid
+    yield torch.nn.functional, "layer_norm", layer_norm
     yield torch, "linspace", linspace
     for owner in (torch, torch.Tensor):
         yield owner, "nan_to_num", nan_to_num

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,9 +22,20 @@ def list_parts(value: Value) -> list[tuple[Any, Any]]:
     """Return the elements of a tuple, list or tensor, each as a pair of its example and its value
     in the second world (NO_TWIN where that is the example); elements that only one world has are
     left out."""
-    examples = list(value.example)
-    twins = [NO_TWIN] * len(examples) if value.twin is NO_TWIN else list(value.second_example)
-    return list(zip(examples, twins, strict=False))
+    examples = list_until_error(value.example)
+    if value.twin is NO_TWIN:
+        return [(example, NO_TWIN) for example in examples]
+    return list(zip(examples, list_until_error(value.second_example), strict=False))
+
+
+def list_until_error(values: Iterable[Any]) -> list[Any]:
+    """Return the elements of an iterable; of a strict `zip` those before the end of the shortest
+    list, since lists that are equally long for each input may not be so in the second world."""
+    elements: list[Any] = []
+    with contextlib.suppress(ValueError):
+        for element in values:
+            elements.append(element)
+    return elements
 
 
 def has_kind(values: Iterable[Value], value_class: type[ValueBase]) -> bool:

@@ -166,11 +166,11 @@ def run_in_world(
     """Run residual code in one world and return what is observed.
 
     shapes: for the second world, the shapes that data decided in the first; None for the first.
-    operation_limit: the most operations. Raises Unrunnable for code that fails or exceeds the limit
-    on the example, and Unsplittable where it does so in the second world; also Unsplittable for
-    code that draws random numbers, changes a tensor from outside, assigns an attribute of a module,
-    or gets an object that forward makes, and ReadInside where it reads a tensor's value on the way
-    to a tensor.
+    operation_limit: the most operations. Raises Unrunnable for code that fails or exceeds the
+    limit, in the second world, too, whose sizes another example call may decide otherwise;
+    Unsplittable for code that draws random numbers, changes a tensor from outside, assigns an
+    attribute of a module, or gets an object that forward makes, and ReadInside where it reads a
+    tensor's value on the way to a tensor.
     """
     is_second = shapes is not None
     if any(
@@ -196,7 +196,12 @@ def run_in_world(
     except (Exception, NotRun) as problem:
         failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
         reason = f"{failure}: {type(problem).__name__}: {problem}"
-        raise state.refuse(node, reason, Unsplittable if is_second else Unrunnable) from problem
+        if not is_second:
+            reason += (
+                "; both sides of each decision are followed with one example call, of the first 8"
+                " that one on which all of it runs: give a call that runs here, too"
+            )
+        raise state.refuse(node, reason, Unrunnable) from problem
     if len(state.stored_attributes) > stored_count:
         raise state.refuse(
             node, "an attribute of a module is assigned in a call that cannot be followed"

@@ -14,6 +14,7 @@ from regraft.splitting.program.value_tests import has_kind
 from regraft.splitting.program.values import HostValue, StaticValue, Value, convert_to_host
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.code_running import run_code
+from regraft.splitting.specialising.dictionaries import refuse_key
 from regraft.splitting.specialising.elements import list_element_codes
 from regraft.splitting.specialising.host_sets import (
     check_members,
@@ -59,7 +60,12 @@ def find_key(state: Specialisation, operation: Operation) -> Value | None:
     """Return the value of `in` or `not in` of a dictionary that forward makes; None for other
     containers, and for a key known only at run time."""
     key, container = operation.operands
-    if not is_dict_stand_in(state, container.example) or not isinstance(key, StaticValue):
+    if not is_dict_stand_in(state, container.example):
+        return None
+    has_own = type(container.example).__contains__ is not dict.__contains__
+    if isinstance(key, HostValue) and not has_own:
+        raise refuse_key(state, operation.node)
+    if not isinstance(key, StaticValue):
         return None
     is_contained = ("item", key.example) in get_places(state, operation.node, container.example)
     return state.static(is_contained == (operation.operator_type is ast.In))

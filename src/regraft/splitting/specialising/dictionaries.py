@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.elements import make_tuple
 from regraft.splitting.specialising.object_changes import remove_place, set_place
@@ -135,6 +136,15 @@ def copy_dictionary(state: Specialisation, node: ast.AST, owner: Any) -> Value:
     return new_dictionary
 
 
+def refuse_key(state: Specialisation, node: ast.AST) -> Unsplittable:
+    """Return the error, for the caller to raise, for a key that the host computes."""
+    return state.refuse(
+        node,
+        "a key of a dictionary that is known only at run time is not supported: where the keys are"
+        " whole numbers, use a list with an element for each, or a loop over all of them",
+    )
+
+
 # methods of dictionaries, by their names without the underscores around them
 DICTIONARY_METHODS: dict[str, Callable[..., Value]] = {
     "init": update_dictionary,
@@ -180,7 +190,5 @@ def call_native(
             node, f"{method_name}() that is kept changes with its dictionary; make a list of it"
         )
     if args and not isinstance(args[0], StaticValue):
-        raise state.refuse(
-            node, "a key of a dictionary that is known only at run time is not supported"
-        )
+        raise refuse_key(state, node)
     return handler(state, node, owner, *args)

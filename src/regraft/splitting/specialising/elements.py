@@ -214,7 +214,7 @@ def bind_part(state: Specialisation, key: str, example: Any, twin: Any, by_regio
     if by_region and (is_none or (twin is NO_TWIN and literal(example) is not None)):
         return state.static(example)
     if by_region and type(example) is int:
-        state.size_names.add(key)
+        state.note_size(key)
     has_tensors = by_region and holds_tensor(example)  # such as the states of an LSTM
     value_class = TensorValue if has_tensors or isinstance(example, torch.Tensor) else HostValue
     return state.bind_name(key, value_class(example, name(key), twin))
@@ -253,7 +253,9 @@ def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Va
         return take_apart(state, value)
     elements = list_elements(state, node, value)
     if elements is None:
-        raise state.refuse(node, "a tensor whose length the data decide is taken apart")
+        raise state.refuse(
+            node, "a tensor whose length the data decide is taken apart: write [row for row in x]"
+        )
     return [state.bind_if_tensor(element) for element in elements]
 
 

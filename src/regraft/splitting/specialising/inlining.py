@@ -110,7 +110,11 @@ def inline(
     different types on different paths.
     """
     if state.call_depth > 20:
-        raise state.refuse(node, "functions call each other too deeply")
+        raise state.refuse(
+            node,
+            "functions call each other too deeply: a recursion has to end by what is known when the"
+            " network is split, after 20 calls at most; write it as a loop",
+        )
     outer_frame, number = state.frame, state.next_number()
     loops, state.loops = state.loops, []
     definition = enter_function(state, function, f"f{number}_")

@@ -134,7 +134,14 @@ def make_input_twin(tensors: list[torch.Tensor]) -> Any:
         for dim in range(first.ndim)
         if tensor.shape[dim] != first.shape[dim]
     }
-    for tensor in tensors:
-        if dims and all(tensor.shape[dim] != first.shape[dim] for dim in dims):
-            return tensor
-    return lengthen(first, sorted(dims)) if dims else NO_TWIN
+    if not dims:
+        return NO_TWIN
+    distances = [[abs(tensor.shape[dim] - first.shape[dim]) for dim in dims] for tensor in tensors]
+    best = max(range(len(tensors)), key=lambda place: rank_distances(distances[place]))
+    return tensors[best] if all(distances[best]) else lengthen(first, sorted(dims))
+
+
+def rank_distances(distances: list[int]) -> tuple[int, int]:
+    """Return a rank, the higher the better, of the differences of sizes between the worlds: large
+    and odd ones leave few sizes equal by chance that are computed from these, such as paddings."""
+    return (sum(distance % 2 for distance in distances), min(distances))

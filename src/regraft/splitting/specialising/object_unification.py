@@ -112,7 +112,7 @@ def renumber(
                 state.open_by_name.get(key, ())
             )
             if key in state.size_names:
-                state.size_names.add(new_names[key])
+                state.note_size(new_names[key])
         else:
             values[new_names.get(key, key)] = rename_variables(value, new_names)
     names.clear()

@@ -151,6 +151,8 @@ class Specialisation:
         self.allows_partial = True
         self.changed_names: set[str] = set()  # names that changed without an assignment to them
         self.size_names: set[str] = set()  # names of sizes that regions compute
+        # those, and names to which the host assigned another number afterwards
+        self.region_sizes: set[str] = set()
         self.tensor_names: set[str] = set()  # names that hold a tensor somewhere
         # names of other numbers and truth values that the host computes from sizes alone
         self.derived_from_sizes: set[str] = set()
@@ -357,6 +359,11 @@ class Specialisation:
             alias += "_"
         self.globals[alias] = value
         return name(alias)
+
+    def note_size(self, key: str) -> None:
+        """Note that a region assigns a size to the name `key`."""
+        self.size_names.add(key)
+        self.region_sizes.add(key)
 
     def bind_name(self, key: str, value: Value) -> Value:
         """Let the name `key` hold a value, note its open sizes, and return the value under this

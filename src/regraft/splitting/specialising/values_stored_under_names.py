@@ -125,7 +125,7 @@ def store_name(state: Specialisation, key: str, value: Value) -> None:
         return
     is_of_region = is_size(state, value)
     append_assignment(state, key, value.code, isinstance(value, TensorValue) or is_of_region)
-    (state.size_names.add if is_of_region else state.size_names.discard)(key)
+    (state.note_size if is_of_region else state.size_names.discard)(key)
     bound_value = state.bind_name(
         key, convert_to_host(value) if isinstance(value, StaticValue) else value
     )

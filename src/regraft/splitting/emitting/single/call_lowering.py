@@ -6,24 +6,23 @@ import ast
 import builtins
 
 from regraft.splitting.emitting.single import number_arithmetic
-from regraft.splitting.emitting.single.element_lowering import MAX_LENGTH, changed_items
-from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.element_lowering import MAX_LENGTH
 from regraft.splitting.emitting.single.graph_values import (
     UNDEFINED,
     Const,
     Items,
-    Names,
     NestedList,
     Range,
+    Rows,
     Sequence,
     Tensor,
     Value,
     Zip,
     describe_value,
     number_kind,
-    substitute,
 )
-from regraft.splitting.emitting.single.list_lowering import Lists
+from regraft.splitting.emitting.single.list_changes import ListChanges
+from regraft.splitting.emitting.single.number_functions import call_math
 from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
     add_sequence,
@@ -40,17 +39,9 @@ NUMBER_FUNCTIONS = {
 ITEM_FUNCTIONS = frozenset({"sum", "min", "max", "list", "tuple"})
 
 
-class Calls(Lists):
+class Calls(ListChanges):
     """Evaluates calls: adds nodes to `graph`, and reads and changes `names`, the values of the
     host's names; raises Inexpressible for calls that no node can express."""
-
-    def __init__(self, graph: Graph, names: Names) -> None:
-        super().__init__(graph)
-        self.names = names
-
-    def evaluate(self, node: ast.expr) -> Value:
-        """Return the value of an expression; `Expressions` implements it."""
-        raise NotImplementedError
 
     def evaluate_optional(self, node: ast.expr) -> Value:
         """Return the value of an expression, which may be None at run time; `Expressions`
@@ -62,36 +53,52 @@ class Calls(Lists):
         with named fields or a builtin; raise Inexpressible for other calls."""
         value = None
         match node:
+            case ast.Call(ast.Attribute(ast.Name("numpy" | "math"))):
+                value = self.evaluate_library_call(node)
+            case ast.Call(ast.Attribute(base, "sort"), [], keywords):
+                value = self.sort_in_place(self.evaluate(base), keywords)
+            case ast.Call(ast.Attribute(base, method), args, []):
+                operands = [self.evaluate_optional(arg) for arg in args]
+                value = self.call_method(method, self.evaluate(base), operands)
+            case ast.Call(ast.Name(class_name), [], [_, *_] as fields):
+                values = (self.evaluate_optional(field.value) for field in fields)
+                value = Items(class_name, tuple(values), tuple(field.arg for field in fields))
+            case ast.Call(ast.Name(function)) if self.is_builtin(function):
+                value = self.evaluate_order(node) or self.evaluate_builtin_call(node)
+        if value is None:
+            raise Inexpressible(f"the call {ast.unparse(node)}")
+        return value
+
+    def evaluate_builtin_call(self, node: ast.Call) -> Value | None:
+        """Return the value of a call of a builtin of Python, whose keyword may be the `strict` of
+        `zip`; None for other keywords."""
+        match node:
+            case ast.Call(ast.Name("zip"), args, [ast.keyword("strict", ast.Constant(strict))]):
+                value = self.evaluate_builtin("zip", self.evaluate_all(args))
+                return Zip(value.values, strict is True) if isinstance(value, Zip) else None
+            case ast.Call(ast.Name(function), args, []):
+                return self.evaluate_builtin(function, self.evaluate_all(args))
+        return None
+
+    def evaluate_library_call(self, node: ast.Call) -> Value | None:
+        """Return the value of a call of a function of NumPy or `math`; None for other calls."""
+        match node:
             case ast.Call(
                 ast.Attribute(ast.Name("numpy"), "concatenate" | "stack" as function),
                 [arrays],
                 [] | [ast.keyword("axis")] as keywords,
             ):
                 axis = self.evaluate(keywords[0].value) if keywords else Const(0)
-                value = self.concatenate(self.evaluate(arrays), axis, function == "stack")
+                return self.concatenate(self.evaluate(arrays), axis, function == "stack")
             case ast.Call(
                 ast.Attribute(ast.Name("numpy"), "asarray"), [numbers, ast.Constant(str(dtype))], []
             ):
-                value = self.array_of(self.evaluate(numbers), dtype)
+                return self.array_of(self.evaluate(numbers), dtype)
             case ast.Call(ast.Attribute(ast.Name("math"), "ceil" | "floor" as function), [number]):
-                value = number_arithmetic.round_towards(self.graph, function, self.evaluate(number))
-            case ast.Call(ast.Attribute(ast.Name("numpy" | "math"))):
-                pass
-            case ast.Call(ast.Attribute(base, method), args, []):
-                operands = [self.evaluate_optional(arg) for arg in args]
-                value = self.call_method(method, self.evaluate(base), operands)
-            case ast.Call(ast.Name("zip"), args, [ast.keyword("strict", ast.Constant(False))]) if (
-                self.is_builtin("zip")
-            ):
-                value = self.evaluate_builtin("zip", self.evaluate_all(args))
-            case ast.Call(ast.Name(class_name), [], [_, *_] as fields):
-                values = self.evaluate_all([field.value for field in fields])
-                value = Items(class_name, tuple(values), tuple(field.arg for field in fields))
-            case ast.Call(ast.Name(function), args, []) if self.is_builtin(function):
-                value = self.evaluate_builtin(function, self.evaluate_all(args))
-        if value is None:
-            raise Inexpressible(f"the call {ast.unparse(node)}")
-        return value
+                return number_arithmetic.round_towards(self.graph, function, self.evaluate(number))
+            case ast.Call(ast.Attribute(ast.Name("math"), function), [number], []):
+                return call_math(self.graph, function, self.evaluate(number))
+        return None
 
     def evaluate_all(self, nodes: list[ast.expr]) -> list[Value]:
         """Return the values of expressions."""
@@ -125,6 +132,8 @@ class Calls(Lists):
             return best
         if function_name in ("zip", "enumerate", "divmod"):
             return self.call_pairing(function_name, args)
+        if function_name == "sum" and len(args) == 2:
+            return self.sum_of_floats(*args)
         return self.call_on_value(function_name, args[0]) if len(args) == 1 else None
 
     def call_on_value(self, function_name: str, value: Value) -> Value | None:
@@ -143,6 +152,9 @@ class Calls(Lists):
     def call_on_list(self, function_name: str, value: Value) -> Value | None:
         """Return what a builtin of Python gives for a list whose length is known only at run time;
         None where no node can express the call."""
+        if function_name in ("min", "max") and isinstance(value, Rows):
+            place = self.first_extreme(function_name, value)
+            return None if place is None else self.element_at(value, place)
         if function_name in ("min", "max"):
             return self.extreme_of_list(function_name, value)
         if function_name == "sum":
@@ -151,11 +163,7 @@ class Calls(Lists):
             return self.any_or_all(function_name, value)
         if function_name == "list":
             return self.snapshot_rows(value) if isinstance(value, Zip) else self.copy_list(value)
-        if function_name == "reversed" and isinstance(value, Items) and value.kind == "list":
-            return Items("list", value.values[::-1])
-        if function_name == "reversed":
-            return self.slice_list(value, [Const(None), Const(None), Const(-1)])
-        return None
+        return self.reversed_list(value) if function_name == "reversed" else None
 
     def call_pairing(self, function_name: str, args: list[Value]) -> Value | None:
         """Return `zip` or `enumerate`, over which a loop may run, as a Zip, or the pair that
@@ -215,8 +223,7 @@ class Calls(Lists):
         if not isinstance(axis, Const) or not is_list(arrays):
             return None
         template = sequence_type([arrays])
-        assert isinstance(template, Sequence)
-        if not isinstance(template.element, Tensor):
+        if not isinstance(template, Sequence) or not isinstance(template.element, Tensor):
             return None
         rank = (
             template.element.rank
@@ -232,28 +239,27 @@ class Calls(Lists):
         )
 
     def call_method(self, method: str, base: Value, args: list[Value]) -> Value | None:
-        """Return what `item` or `tolist` of a tensor gives, or `append`, `extend` or `pop` of a
-        list, which is then changed under all its names; None for other methods and values."""
-        if method == "item" and isinstance(base, Tensor) and not args:
+        """Return what `item` or `tolist` of a tensor gives, or a method of a list, which may then
+        be changed under all its names; None for other methods and values."""
+        if not isinstance(base, Tensor):
+            return self.call_list_method(method, base, args)
+        if method == "item" and not args:
             return self.item_of(base)
-        if method == "tolist" and isinstance(base, Tensor) and not args:
-            return self.tolist(base)
-        if method == "count" and len(args) == 1 and not isinstance(base, Tensor):
-            return self.count_in_list(args[0], base)
-        if method == "copy" and not args:
-            return self.copy_list(base)
-        if method in ("append", "extend", "pop") and can_be_sequence(base):
-            return self.mutate_list(method, base, args)
-        return None
+        return self.tolist(base) if method == "tolist" and not args else None
 
-    def mutate_list(self, function_name: str, base: Value, args: list[Value]) -> Value:
-        """Apply `append`, `extend` or `pop` to the list `base`; return what the call gives. In
-        `names` every value that is this list, or contains it, becomes the changed one."""
-        new_list = self.copy_list(base) if isinstance(base, NestedList) else base
-        if isinstance(base, Items) and (function_name != "pop" or not args):
-            result, new_list = changed_items(function_name, base, args)
-        else:
-            result, new_list = self.changed_sequence(function_name, new_list or base, args)
-        for key, value in self.names.items():
-            self.names[key] = substitute(value, base, new_list)
-        return result
+    def call_list_method(self, method: str, base: Value, args: list[Value]) -> Value | None:
+        """Return what a method of a list gives, which is then changed under all its names by
+        `append`, `extend`, `pop` and `reverse`; None for other methods and values."""
+        match method, args:
+            case "count", [value]:
+                return self.count_in_list(value, base)
+            case "index", [value]:
+                return self.index_in_list(value, base)
+            case "copy", []:
+                return self.copy_list(base)
+            case "reverse", [] if can_be_sequence(base):
+                new_list = self.reversed_list(base)
+                return None if new_list is None else self.replace_list(base, new_list, Const(None))
+            case "append" | "extend" | "pop", _ if can_be_sequence(base):
+                return self.mutate_list(method, base, args)
+        return None

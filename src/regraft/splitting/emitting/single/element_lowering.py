@@ -18,7 +18,8 @@ from regraft.splitting.emitting.single.graph_values import (
 )
 from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
-    add_sequence,
+    express,
+    fill_template,
     name_of,
     sequence_type,
 )
@@ -52,8 +53,20 @@ class Elements:
         if isinstance(value, (NestedList, Tensor)):
             return self.dimension(Tensor(value.name, value.dtype, None), 0)
         if isinstance(value, Rows):
-            return value.count
+            return self.length(value.values[0])
         raise Inexpressible(f"len() of {describe_value(value)}")
+
+    def shortest(self, counts: list[str], strict: bool) -> str:
+        """Return the name of the smallest of numbers of elements; with `strict`, the file fails at
+        run time where they differ."""
+        if len(counts) == 1:
+            return counts[0]
+        least = self.graph.add("Min", *counts)
+        if not strict:
+            return least
+        are_equal = self.graph.add("Equal", least, self.graph.add("Max", *counts))
+        message = "ValueError: zip() of lists of different lengths"
+        return self.graph.add("Add", least, self.graph.add_check(are_equal, message))
 
     def dimension(self, base: Tensor, axis: int) -> Number:
         """Add nodes that compute the size of a tensor along an axis, also of one of unknown rank;
@@ -79,12 +92,11 @@ class Elements:
         if number_kind(index) != "int":
             raise Inexpressible(f"{describe_value(base)} indexed by {describe_value(index)}")
         position = name_of(self.graph, index)
-        if isinstance(base, Rows):
-            return Items("tuple", tuple(self.element_of_part(part, index) for part in base.values))
         if isinstance(base, Items) and base.kind == "list":
             template = sequence_type([base])
-            assert isinstance(template, Sequence)
-            base = Sequence(add_sequence(self.graph, base, template), template.element)
+            base = fill_template(template, express(self.graph, base, template))
+        if isinstance(base, Rows):
+            return Items("tuple", tuple(self.element_of_part(part, index) for part in base.values))
         if isinstance(base, Sequence):
             self.graph.may_fail = True
             return with_name(base.element, self.graph.add("SequenceAt", base.name, position))
@@ -163,7 +175,7 @@ class Elements:
     def changed_sequence(
         self, function_name: str, base: Value, args: list[Value]
     ) -> tuple[Value, Value]:
-        """Return what `append` or `pop` gives for a list whose length is known only at run time,
+        """Return what `append`, `pop`, or `extend` by known elements, gives for a list of run time,
         and the changed list; `base` stays as it is. Raises Inexpressible for other methods and
         values."""
         if isinstance(base, Sequence) and function_name == "append":
@@ -176,7 +188,32 @@ class Elements:
             element = self.element_at(base, place)
             shorter = self.graph.add("SequenceErase", base.name, name_of(self.graph, place))
             return element, Sequence(shorter, base.element)
+        added = args[0] if function_name == "extend" else None
+        if isinstance(added, Items) and added.kind in ("list", "tuple"):
+            for element in added.values:
+                base = self.changed_sequence("append", base, [element])[1]
+            return Const(None), base
+        if isinstance(base, Rows):
+            return self.changed_rows(function_name, base, args)
         raise Inexpressible(f"{function_name}() of {describe_value(base)}")
+
+    def changed_rows(
+        self, function_name: str, base: Rows, args: list[Value]
+    ) -> tuple[Value, Value]:
+        """Return what `append` or `pop` gives for a list of tuples, and the changed list; raise
+        Inexpressible for other methods, and for elements of other types."""
+        added = Items("list", tuple(args)) if function_name == "append" else Items("list", ())
+        template = sequence_type([base, added])
+        rows = fill_template(template, express(self.graph, base, template))
+        assert isinstance(rows, Rows)
+        columns: list[list[Value]] = [args] * len(rows.values)
+        if function_name == "append" and isinstance(args[0], Items):
+            columns = [[element] for element in args[0].values]
+        pairs = zip(rows.values, columns, strict=True)
+        changes = [self.changed_sequence(function_name, part, values) for part, values in pairs]
+        taken, parts = zip(*changes, strict=True)
+        result = Const(None) if function_name == "append" else Items("tuple", taken)
+        return result, Rows(parts)
 
 
 def changed_items(function_name: str, base: Items, args: list[Value]) -> tuple[Value, Value]:

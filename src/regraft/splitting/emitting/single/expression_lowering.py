@@ -22,6 +22,7 @@ from regraft.splitting.emitting.single.graph_values import (
     describe_value,
     number_kind,
 )
+from regraft.splitting.emitting.single.number_functions import power
 from regraft.splitting.emitting.single.optional_values import (
     join_with_presence,
     require_present,
@@ -73,6 +74,10 @@ class Expressions(Calls):
                 return self.evaluate_truth(node)
             case ast.UnaryOp(ast.USub(), operand):
                 return number_arithmetic.negate_number(self.graph, self.evaluate(operand))
+            case ast.BinOp(ast.Call(ast.Name("sum"), [values], []), ast.Div(), right) if (
+                self.is_builtin("sum")
+            ):
+                return self.divide_sum(self.evaluate(values), right)
             case ast.BinOp(left, op, right):
                 return self.operate(symbol(op), self.evaluate(left), self.evaluate(right))
             case ast.Compare():
@@ -90,6 +95,12 @@ class Expressions(Calls):
             case ast.Call():
                 return self.evaluate_call(node)
         raise Inexpressible(f"the expression {ast.unparse(node)}")
+
+    def divide_sum(self, values: Value, right: ast.expr) -> Value:
+        """Return the quotient of the sum of a list, a float also where the list is empty, and
+        another number."""
+        total = self.sum_of_floats(values, Const(0.0)) or self.evaluate_builtin("sum", [values])
+        return self.operate("/", total, self.evaluate(right))
 
     def evaluate_comparison(self, node: ast.Compare) -> Value:
         """Return the truth of a comparison, of which `is` tells None alone."""
@@ -213,13 +224,15 @@ class Expressions(Calls):
         return value
 
     def operate(self, op: str, left: Value, right: Value) -> Value:
-        """Return `left op right` of two numbers, or the sum of two lists or two tuples of known
-        elements; raise Inexpressible for other values."""
+        """Return `left op right` of two numbers, of powers the square, or the sum of two lists or
+        two tuples of known elements; raise Inexpressible for other values."""
         match op, left, right:
             case "+", Items("list" | "tuple" as kind, values), Items(other_kind, more_values) if (
                 kind == other_kind
             ):
                 return Items(kind, values + more_values)
+            case "Pow", _, _ if (squared := power(self.graph, left, right)) is not None:
+                return squared
         return number_arithmetic.arithmetic(self.graph, op, left, right)
 
     def compare(self, op: str, left: Value, right: Value) -> Value:
@@ -258,7 +271,7 @@ class Expressions(Calls):
         texts = [key.value for key in keys if isinstance(key, Const) and isinstance(key.value, str)]
         if len({*texts}) < len(node.keys):
             raise Inexpressible(f"{ast.unparse(node)}, a dict of keys that are not single strings,")
-        return Items("dict", tuple(self.evaluate_all(node.values)), tuple(texts))
+        return Items("dict", tuple(map(self.evaluate_optional, node.values)), tuple(texts))
 
     def format_text(self, node: ast.JoinedStr) -> Value:
         """Return an f-string of constant text around one whole number as Text; raise Inexpressible

@@ -103,18 +103,19 @@ class Maybe:
 
 @dataclass(frozen=True)
 class Zip:
-    """The value of a call of `zip` or `enumerate`: the elements of all `values` side by side."""
+    """The value of a call of `zip` or `enumerate`: the elements of all `values` side by side.
+    strict: whether they have to be equally many."""
 
     values: tuple[Value, ...]
+    strict: bool = False
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A list of tuples that is made of `zip` or `enumerate`, as lists of equal length side by side;
-    it does not change. count: its length."""
+    """A list of tuples whose length is known only at run time, as lists of equal length side by
+    side: `values` has a list for each place of the tuples, or a tensor of as many rows."""
 
     values: tuple[Value, ...]
-    count: Number
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ Value = (
 )
 UNDEFINED = Undefined()
 Names = dict[str, Value]
-MUTABLE = (Items, Sequence, NestedList)
+MUTABLE = (Items, Sequence, NestedList, Rows)
 
 
 def number_kind(value: Value) -> str | None:
@@ -201,7 +202,8 @@ def substitute(value: Value, old: Value, new: Value) -> Value:
     if value is old:
         return new
     if isinstance(value, Zip):
-        return Zip(tuple(substitute(element, old, new) for element in value.values))
+        values = tuple(substitute(element, old, new) for element in value.values)
+        return Zip(values, value.strict)
     if isinstance(value, Items) and count_occurrences(value, old):
         return Items(
             value.kind, tuple(substitute(element, old, new) for element in value.values), value.keys
@@ -212,7 +214,7 @@ def substitute(value: Value, old: Value, new: Value) -> Value:
 def leaves(value: Value) -> Iterator[Number | Tensor | Sequence | NestedList]:
     """Yield the numbers of run time, tensors and lists in a value or template, in order: what has
     an ONNX name, or ("" as its name) is to get one. Constants have none."""
-    if isinstance(value, Items):
+    if isinstance(value, (Items, Rows)):
         for element in value.values:
             yield from leaves(element)
     elif isinstance(value, Maybe):

@@ -36,15 +36,13 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
     for other values.
     """
     reader = Elements(graph)
-    if isinstance(values, Rows):
-        return values, values.count.name
     if isinstance(values, Zip):
         parts, counts = zip(*(prepare_iterable(graph, part) for part in values.values), strict=True)
-        return Zip(parts), graph.add("Min", *counts) if len(counts) > 1 else counts[0]
+        return Zip(parts), reader.shortest(list(counts), values.strict)
     if isinstance(values, Items) and values.kind in ("list", "tuple"):
         template = unify([Items("list", values.values), Items("list", ())])
-        (name,) = express(graph, Items("list", values.values), template)
-        values = fill_template(template, [name])
+        names = express(graph, Items("list", values.values), template)
+        values = fill_template(template, names)
     if isinstance(values, Range):
         span = number_arithmetic.arithmetic(graph, "-", values.stop, values.start)
         rounded_span = number_arithmetic.arithmetic(
@@ -54,7 +52,7 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
         return values, name_of(
             graph, number_arithmetic.min_or_max(graph, "max", iterations, Const(0))
         )
-    if isinstance(values, (Sequence, NestedList, Tensor)) and not (
+    if isinstance(values, (Sequence, NestedList, Rows, Tensor)) and not (
         isinstance(values, Tensor) and values.rank is None
     ):
         return values, name_of(graph, reader.length(values))

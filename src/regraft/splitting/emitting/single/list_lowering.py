@@ -92,11 +92,18 @@ class Lists(Elements):
 
     def sum_of_list(self, values: Value) -> Value | None:
         """Return the sum of a list of ints or truth values, which fails at run time where it may
-        not fit into 64 bits; None for floats, whose sum depends on the order."""
+        not fit into 64 bits, or of floats, which fails for none of these: that is the whole number
+        0 in Python. None for other values."""
         vector = self.vector_of(values)
-        if vector is None or vector[1] == "float":
+        if vector is None:
             return None
         name, kind = vector
+        if kind == "float":
+            has_elements = self.compare_length(values, ">", 0)
+            message = "ValueError: sum() of no floats, which is the whole number 0"
+            zero = self.graph.add_check(name_of(self.graph, has_elements), message)
+            start = self.graph.add("Cast", zero, to=element_type("float64"))
+            return self.sum_of_floats(values, Number(start, "float"))
         if kind == "bool":
             name = self.graph.add("Cast", name, to=element_type("int64"))
         size = self.graph.add("Abs", self.graph.add("Cast", name, to=element_type("float64")))
@@ -104,6 +111,26 @@ class Lists(Elements):
         return number_arithmetic.require_fit(
             self.graph, total, self.graph.add("ReduceSum", size, keepdims=0)
         )
+
+    def sum_of_floats(self, values: Value, start: Value) -> Value | None:
+        """Return the sum of a float and the floats of a list, which a loop adds from the first to
+        the last; None for other values."""
+        if isinstance(values, Items) and values.kind in ("list", "tuple") and not values.values:
+            return start
+        vector = self.vector_of(values)
+        if vector is None or vector[1] != "float" or number_kind(start) != "float":
+            return None
+        inner = self.graph.new_child()
+        number, goes_on, total = (inner.new_name() for _ in range(3))
+        kinds = (Number("", "int"), Number("", "bool"), Number("", "float"))
+        inner.inputs = list(zip((number, goes_on, total), kinds, strict=True))
+        inner.condition = goes_on
+        inner.add_output(goes_on, Number("", "bool"))
+        element = inner.add("Gather", vector[0], number, axis=0)
+        inner.add_output(inner.add("Add", total, element), Number("", "float"))
+        count = name_of(self.graph, self.length(values))
+        entry = [count, self.graph.number(True, "bool"), name_of(self.graph, start)]
+        return Number(self.graph.add_node("Loop", entry, 1, body=inner)[0], "float")
 
     def any_or_all(self, function_name: str, values: Value) -> Value | None:
         """Return `any` or `all` of a list of numbers."""
@@ -162,11 +189,7 @@ class Lists(Elements):
         """Return the slice of a list of tuples; None where a part has none."""
         parts = [self.slice_list(part, bounds) for part in rows.values]
         present = tuple(part for part in parts if part is not None)
-        if len(present) < len(parts):
-            return None
-        count = self.length(present[0])
-        assert isinstance(count, Number)
-        return Rows(present, count)
+        return Rows(present) if len(present) == len(parts) else None
 
     def bound_as_vector(self, bound: Value, default: int) -> str | None:
         """Return the name of a bound of a slice, `default` for None, as a tensor of one element;
@@ -205,9 +228,16 @@ class Lists(Elements):
         return Sequence(graph.add_node("Loop", start, 1, body=inner)[0], values.element)
 
     def copy_list(self, values: Value) -> Value | None:
-        """Return a new list of the same elements, that changes apart from the old one."""
+        """Return a new list of the same elements, that changes apart from the old one; the numbers
+        of a range as a list."""
         if isinstance(values, Sequence):
             return Sequence(values.name, values.element)
+        if isinstance(values, Rows):
+            return Rows(values.values)
+        if isinstance(values, Range) and (count := self.count_rows(values)) is not None:
+            return self.first_elements(values, Number(count, "int", MAX_LENGTH))
+        if isinstance(values, Items) and values.kind == "list":
+            return Items("list", values.values)
         if not isinstance(values, NestedList):
             return None
         if values.depth > 1:
@@ -221,10 +251,9 @@ class Lists(Elements):
         if None in counted:
             return None
         counts = [name for name in counted if name is not None]
-        count = self.graph.add("Min", *counts) if len(counts) > 1 else counts[0]
-        length = Number(count, "int", MAX_LENGTH)
+        length = Number(self.shortest(counts, pairs.strict), "int", MAX_LENGTH)
         parts = [self.first_elements(part, length) for part in pairs.values]
-        return None if None in parts else Rows(tuple(part for part in parts if part), length)
+        return None if None in parts else Rows(tuple(part for part in parts if part))
 
     def count_rows(self, part: Value) -> str | None:
         """Return the name of the number of elements of a list, range or tensor; None for other

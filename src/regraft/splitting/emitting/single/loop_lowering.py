@@ -29,6 +29,7 @@ from regraft.splitting.emitting.single.graph_values import (
     Names,
     NestedList,
     Number,
+    Rows,
     Sequence,
     Value,
     bound,
@@ -309,7 +310,7 @@ def check_iterated(names: Names, templates: Names) -> None:
     """
     for key, template in templates.items():
         value = names.get(key, UNDEFINED)
-        is_changed = isinstance(value, (Items, Sequence)) and template is not value
+        is_changed = isinstance(value, (Items, Sequence, Rows)) and template is not value
         if isinstance(value, NestedList):  # a change makes a sequence of it
             is_changed = isinstance(template, Sequence)
         if is_changed and count_occurrences(names.get(ITERATED, UNDEFINED), value):

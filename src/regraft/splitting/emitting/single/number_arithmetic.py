@@ -307,6 +307,17 @@ def negate_number(graph: Graph, value: Value) -> Value:
     return Number(graph.add("Neg", name_of(graph, value)), number_kind(value) or "", bound(value))
 
 
+def add_length_if_negative(graph: Graph, index: Value, length: Value) -> Value:
+    """Return an index of a list that counts from its start, for one that may count from its end;
+    one beyond the start stays negative."""
+    if isinstance(index, Const) and index.value >= 0:
+        return index
+    is_negative = name_of(graph, compare_numbers(graph, "<", index, Const(0)))
+    from_end = arithmetic(graph, "+", index, length)
+    names = name_of(graph, from_end), name_of(graph, index)
+    return Number(graph.add("Where", is_negative, *names), "int")
+
+
 def absolute_value(graph: Graph, value: Value) -> Value:
     """Return `abs(value)` of a number, of which bools become ints."""
     if isinstance(value, Const):

@@ -20,9 +20,11 @@ from regraft.splitting.emitting.single.graph import Graph
 from regraft.splitting.emitting.single.graph_values import (
     Const,
     Items,
+    Maybe,
     Names,
     NestedList,
     Number,
+    Rows,
     Sequence,
     Tensor,
     Value,
@@ -137,13 +139,22 @@ def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
     its place in the result; return a tree that says how the result is built from them.
 
     The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor",
-    "numbers" or "sequence". classes: form and fields of each class of a result. Raises
-    Inexpressible for what cannot be a result.
+    "numbers", "sequence", "rows" (a list of tuples, as the trees of its parts) or "optional" (the
+    output that says whether it is not None, and the tree of the value). classes: form and fields of
+    each class of a result. Raises Inexpressible for what cannot be a result.
     """
     if isinstance(value, Const) and isinstance(value.value, PLAIN_RESULTS):
         return {"value": value.value}
     if isinstance(value, Items):
         return add_result_items(graph, value, name, classes)
+    if isinstance(value, Maybe):
+        present = add_results(graph, value.present, f"{name}.present", classes)["numbers"]
+        return {"optional": [present, add_results(graph, value.value, name, classes)]}
+    if isinstance(value, Rows):
+        parts = enumerate(value.values)
+        return {
+            "rows": [add_results(graph, part, f"{name}_{place}", classes) for place, part in parts]
+        }
     if isinstance(value, (Number, Tensor, Sequence, NestedList)):
         graph.add_alias(name_of(graph, value), name)
         graph.outputs.append((name, value))
@@ -199,11 +210,24 @@ def rebuild_result(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
         return {key: rebuild_result(element, outputs) for key, element in part.items()}
     if kind == "numbers":
         return to_python(outputs[part])
+    if kind == "optional":
+        return rebuild_result(part[1], outputs) if to_python(outputs[part[0]]) else None
+    if kind == "rows":
+        return list(zip(*(rows_of(tree, outputs) for tree in part), strict=True))
     return (
         [numpy.asarray(array) for array in outputs[part]]
         if kind == "sequence"
         else numpy.asarray(outputs[part])
     )
+
+
+def rows_of(tree: dict[str, Any], outputs: dict[str, Any]) -> list[Any]:
+    """Return the elements that a list of tuples has at one place of these; of a tensor its
+    rows."""
+    return [
+        numpy.asarray(element) if "tensor" in tree else element
+        for element in rebuild_result(tree, outputs)
+    ]
 
 
 def to_python(value: Any) -> Any:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy
+
 from regraft.splitting.emitting.single.graph import Graph, dtype_of, element_type
 from regraft.splitting.emitting.single.graph_values import (
     KINDS,
@@ -19,6 +21,7 @@ from regraft.splitting.emitting.single.graph_values import (
     Maybe,
     NestedList,
     Number,
+    Rows,
     Sequence,
     Tensor,
     Value,
@@ -136,7 +139,9 @@ def is_same_constant(left: Value, right: Value) -> bool:
 
 def is_list(value: Value) -> bool:
     """Return whether a value is a list, except one that `tolist()` gave."""
-    return isinstance(value, Sequence) or (isinstance(value, Items) and value.kind == "list")
+    return isinstance(value, (Sequence, Rows)) or (
+        isinstance(value, Items) and value.kind == "list"
+    )
 
 
 def can_be_sequence(value: Value) -> bool:
@@ -187,10 +192,11 @@ def unify_items(values: list[Items], outer: Value) -> Value:
 
 
 def sequence_type(values: list[Value]) -> Value:
-    """Return the type, a Sequence without a name, of a list that is one of `values`, whose lengths
-    may differ.
+    """Return the type, a Sequence without a name or Rows of such ones, of a list that is one of
+    `values`, whose lengths may differ.
 
-    Raises Inexpressible unless all elements are numbers of one kind, or tensors of one dtype.
+    Raises Inexpressible unless all elements are numbers of one kind, tensors of one dtype, or
+    tuples of these.
     """
     elements = [element for value in values for element in element_types(value)]
     kinds = {number_kind(element) for element in elements}
@@ -199,7 +205,19 @@ def sequence_type(values: list[Value]) -> Value:
     tensors = [element for element in elements if isinstance(element, Tensor)]
     if elements and len(tensors) == len(elements):
         return Sequence("", unify_tensors(tensors))
-    raise disagreement(elements or values)
+    return rows_type(elements or values)
+
+
+def rows_type(elements: list[Value]) -> Rows:
+    """Return the type of a list of such tuples, a list for each place of a tuple; raise
+    Inexpressible for other elements, and tuples that differ in length or types."""
+    parts = [element.values for element in elements if isinstance(element, Items)]
+    widths = {len(part) for part in parts}
+    are_tuples = all(is_plain(element) and isinstance(element, Items) for element in elements)
+    if not are_tuples or len(widths) != 1 or widths == {0}:
+        raise disagreement(elements)
+    columns = zip(*parts, strict=True)
+    return Rows(tuple(sequence_type([Items("list", column)]) for column in columns))
 
 
 def element_types(value: Value) -> list[Value]:
@@ -208,7 +226,19 @@ def element_types(value: Value) -> list[Value]:
         return list(value.values)
     if isinstance(value, Sequence):
         return [value.element]
+    if isinstance(value, Rows):
+        return [Items("tuple", tuple(element_of_column(part) for part in value.values))]
     return [Number("", value.kind)] if can_be_sequence(value) else []  # type: ignore[union-attr]
+
+
+def element_of_column(part: Value) -> Value:
+    """Return the type of the elements of one place of a list of tuples."""
+    if isinstance(part, Tensor):
+        return Tensor("", part.dtype, None if part.rank is None else part.rank - 1)
+    elements = element_types(part)
+    if not elements:
+        raise Inexpressible("a list of tuples of lists")
+    return elements[0]
 
 
 def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
@@ -229,11 +259,28 @@ def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
         return []
     if isinstance(template, Maybe):
         return express_optional(graph, value, template)
-    return [
-        add_sequence(graph, value, template)
-        if isinstance(template, Sequence)
-        else name_of(graph, value)
-    ]
+    return express_list(graph, value, template)
+
+
+def express_list(graph: Graph, value: Value, template: Value) -> list[str]:
+    """Return what `express` does for a list, of tuples or not, or a value of a single name."""
+    if isinstance(template, Rows):
+        columns = columns_of(value, len(template.values))
+        pairs = zip(columns, template.values, strict=True)
+        return [name for pair in pairs for name in express(graph, *pair)]
+    if isinstance(template, Sequence):
+        return [add_sequence(graph, value, template)]
+    return [name_of(graph, value)]
+
+
+def columns_of(value: Value, width: int) -> tuple[Value, ...]:
+    """Return the parts of a list of tuples of this width: for each place a list, or a tensor of as
+    many rows."""
+    if isinstance(value, Rows):
+        return value.values
+    assert isinstance(value, Items)
+    rows = [row.values for row in value.values if isinstance(row, Items)]
+    return tuple(Items("list", tuple(row[place] for row in rows)) for place in range(width))
 
 
 def express_optional(graph: Graph, value: Value, template: Maybe) -> list[str]:
@@ -257,11 +304,11 @@ def add_placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
         return graph.add("SequenceConstruct", add_placeholder(graph, leaf.element, zero))
     assert isinstance(leaf, (Number, Tensor, NestedList))
     dtype = dtype_of(leaf)
-    return (
-        graph.constant(0, dtype)
-        if zero is None
-        else graph.add("Cast", zero, to=element_type(dtype))
-    )
+    shape = [1] * (leaf.rank or 0) if isinstance(leaf, Tensor) else []
+    if zero is None:
+        return graph.constant(numpy.zeros(shape), dtype)
+    scalar = graph.add("Cast", zero, to=element_type(dtype))
+    return graph.add("Reshape", scalar, graph.constant(shape, "int64")) if shape else scalar
 
 
 def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
@@ -271,6 +318,8 @@ def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
         return value.name
     if isinstance(value, NestedList):
         return split_into_sequence(graph, value)
+    if isinstance(value, Tensor):
+        return graph.add("SplitToSequence", value.name, axis=0, keepdims=0)
     assert isinstance(value, Items)
     if not value.values:
         return graph.add("SequenceEmpty", dtype=element_type(dtype_of(template.element)))
@@ -313,6 +362,8 @@ def fill_template(template: Value, names: list[str]) -> Value:
             tuple(fill_template(element, names) for element in template.values),
             template.keys,
         )
+    if isinstance(template, Rows):
+        return Rows(tuple(fill_template(part, names) for part in template.values))
     if isinstance(template, Maybe):
         present = fill_template(template.present, names)
         assert isinstance(present, Number)

@@ -143,7 +143,7 @@ class Lowering:
     def lower_statement(self, statement: Statement, names: Names, graph: Graph) -> bool:
         """Add the nodes of one statement of the host to `graph`, and change `names` as it does;
         return whether it leaves the block (return, break, continue). Raises Inexpressible for
-        `base[index] = value`."""
+        `base[index] = value` of what is no list."""
         reader = Expressions(graph, names)
         match statement:
             case Assign(target, value):
@@ -151,8 +151,10 @@ class Lowering:
             case Unpack(targets, value):
                 parts = reader.unpack(reader.evaluate(value), len(targets))
                 names.update(zip(targets, parts, strict=True))
-            case StoreItem():
-                raise Inexpressible(f"the assignment {write_statement(statement)}")
+            case StoreItem(base, index, value):
+                new_value = reader.evaluate_optional(value)
+                if reader.store_item(reader.evaluate(base), index, new_value) is None:
+                    raise Inexpressible(f"the assignment {write_statement(statement)}")
             case Evaluate(value):
                 reader.evaluate(value)
             case Return(value):
