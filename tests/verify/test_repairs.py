@@ -105,6 +105,16 @@ def raised_by_comparison(text: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_remainder(text: Any) -> Any:
+    """Return the error of a test whether windows divide the length of the input `states`."""
+    states, window = torch.ones(3, 7, 32), 5
+    try:
+        if states.size(1) % window:
+            raise ValueError(text.partition(": ")[2])
+    except ValueError as error:
+        return drop_traceback(error)
+
+
 def forward(x: Any, way: str = "fused") -> Any:
     """Raise an error where `way` is not "plain"."""
     if way == "plain":
@@ -255,6 +265,9 @@ SUGGESTIONS = {
     "allow_for_added_positions": InputCase(
         {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},
         {"image": normal(BATCH, Dim(16), Dim(7), Dim(7))},
+    ),
+    "fit_divided_sizes": InputCase(
+        STATES, {"states": normal(BATCH, Dim(10), Dim(32))}, error=raised_by_remainder
     ),
     "give_whole_numbers": InputCase(
         STATES, {"states": Slot("plain", value=2)}, error=raised_by_range

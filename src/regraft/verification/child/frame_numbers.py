@@ -23,7 +23,8 @@ def note_numbers(error: BaseException) -> None:
         if not frame.f_code.co_filename.startswith(LIBRARIES)
     ]
     if frames:
-        error.numbers = dict(_numbers(frames[-1].f_locals))  # type: ignore[attr-defined]
+        with torch._C.DisableTorchFunction():  # reading a shape is no operation of the model
+            error.numbers = dict(_numbers(frames[-1].f_locals))  # type: ignore[attr-defined]
 
 
 def numbers_of(error: BaseException | None) -> Mapping[str, Number]:

@@ -1,4 +1,7 @@
-"""A fixer of a model's inputs for a test of sizes that failed, as in `assert length == h * w`."""
+"""Fixers of a model's inputs for a test of sizes that failed, as in `assert length == h * w`.
+
+Each function that takes a problem is the fixer of a row of `input_repairs`, as in `input_fixers`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from dataclasses import replace
 from regraft.verification.child.drivers.argument_slots import Dim, Spec
 from regraft.verification.child.drivers.described_shapes import parsed_statement
 from regraft.verification.child.drivers.input_fixers import InputProblem
-from regraft.verification.child.drivers.shape_fixers import shape_of
 from regraft.verification.child.frame_numbers import Number, numbers_of
 
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -24,41 +26,43 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def fit_compared_sizes(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs of which one has another size along a dimension: the number that the size had to
-    be equal to, or a multiple of the number that had to divide it, where the error comes from a
-    test of this. The sizes are those of the frame that raised the error."""
+    """Yield inputs of which one has another size along a dimension, the number that the size had to
+    be equal to, where the error comes from a test of this. The sizes are those of the frame that
+    raised the error."""
     numbers = numbers_of(problem.failed.error)
     for node in ast.walk(parsed_statement(problem.test)):
-        for size, wanted in _wanted_sizes(node, numbers):
-            yield from _with_sizes(problem.spec, size, wanted)
+        match node:
+            case ast.Compare(left, [ast.Eq() | ast.NotEq()], [right]):
+                first, second = _value(left, numbers), _value(right, numbers)
+                yield from _with_sizes(problem, first, second)
+                yield from _with_sizes(problem, second, first)
 
 
-def _with_sizes(spec: Spec, size: int, wanted: int) -> Iterator[Spec]:
-    """Yield the inputs with each dimension of a size changed to another, one after the other."""
-    for name, slot in spec.items():
-        for axis, actual in enumerate(shape_of(slot)):
-            if actual == size:
+def fit_divided_sizes(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one has another size along a dimension, the next multiple of the number
+    that had to divide the size, where the error comes from a test of a remainder."""
+    numbers = numbers_of(problem.failed.error)
+    for node in ast.walk(parsed_statement(problem.test)):
+        match node:
+            case ast.BinOp(left, ast.Mod(), right):
+                size, divisor = _value(left, numbers), _value(right, numbers)
+                remainder = _result(ast.Mod(), size, divisor)
+                missing = divisor - remainder if isinstance(divisor, int) and remainder else None
+                yield from _with_sizes(problem, size, _result(ast.Add(), size, missing))
+
+
+def _with_sizes(
+    problem: InputProblem, size: Number | None, wanted: Number | None
+) -> Iterator[Spec]:
+    """Yield the inputs with each dimension of a size changed to another, one after the other;
+    nothing where either is unknown."""
+    if not (isinstance(wanted, int) and 0 < wanted != size):
+        return
+    for name, slot in problem.spec.items():
+        for axis, dim in enumerate(slot.dims):
+            if dim.at(problem.failed.size) == size:
                 dims = (*slot.dims[:axis], Dim(wanted), *slot.dims[axis + 1 :])
-                yield {**spec, name: replace(slot, dims=dims)}
-
-
-def _wanted_sizes(node: ast.AST, numbers: Mapping[str, Number]) -> Iterator[tuple[int, int]]:
-    """Yield pairs of a size and the size that would satisfy a test: two numbers that it compares,
-    and a number with its next multiple where it takes a remainder; nothing for another node."""
-    match node:
-        case ast.Compare(left, [ast.Eq() | ast.NotEq()], [right]):
-            first, second = _value(left, numbers), _value(right, numbers)
-            candidates = [(first, second), (second, first)]
-        case ast.BinOp(left, ast.Mod(), right):
-            first, second = _value(left, numbers), _value(right, numbers)
-            remainder = _result(ast.Mod(), first, second)
-            missing = second - remainder if isinstance(second, int) and remainder else None
-            candidates = [(first, _result(ast.Add(), first, missing))]
-        case _:
-            return
-    for size, wanted in candidates:
-        if isinstance(size, int) and isinstance(wanted, int) and 0 < wanted != size:
-            yield size, wanted
+                yield {**problem.spec, name: replace(slot, dims=dims)}
 
 
 def _value(node: ast.expr, numbers: Mapping[str, Number]) -> Number | None:

@@ -252,6 +252,7 @@ GUESSES: tuple[tuple[str, Any], ...] = (
     # images and convolutions
     (r"resolution", (8, 8)),
     (r"patch_size", 2),
+    (r"(window|group)_?size", 4),
     (r"kernel", 3),
     (r"(^|_)(stride|groups|dilation|n_rep)$", 1),
     (r"padding", 1),

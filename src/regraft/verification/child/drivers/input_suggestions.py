@@ -199,6 +199,11 @@ SUGGESTIONS: _Table = (
         " non-singleton dimension 2",
     ),
     Repair(
+        r"^(Assertion|Value)Error",
+        compared_sizes.fit_divided_sizes,
+        "ValueError: the windows do not fit the image",
+    ),
+    Repair(
         r"cannot be interpreted as an integer|can be converted to an index|tuple of ints, ?but got"
         r" Tensor|only one element tensors can be converted",
         kind_fixers.give_whole_numbers,
