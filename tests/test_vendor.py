@@ -57,6 +57,7 @@ def names(text: str) -> set[str]:
     return {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.slow
 def test_it_computes_the_same_without_regraft(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "regraft_ops.py").write_text(vendor_source(ALL))
@@ -150,6 +151,7 @@ def test_the_files_of_the_ops_share_no_names() -> None:
     assert [name for name, files in owners.items() if len(files) > 1] == []
 
 
+@pytest.mark.slow
 def test_a_vendored_module_defines_all_that_it_uses() -> None:
     for name in sorted(exported_ops()):
         tree = ast.parse(vendor_source([name]))

@@ -84,6 +84,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single_file", [False, True], ids=["directory", "file"])
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_compute_what_they_compute_in_python(name: str, single_file: bool) -> None:

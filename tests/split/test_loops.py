@@ -23,6 +23,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in loops.PROGRAMS if kind not in REFUSED])
 def test_loops_on_sizes_and_values_beyond_the_examples(kind: Any) -> None:
     compare_on_calls(kind)

@@ -57,6 +57,7 @@ def is_alive(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.parametrize(
     ("execute", "then", "seconds"),

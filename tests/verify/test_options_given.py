@@ -165,6 +165,7 @@ class Around(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     "layer",

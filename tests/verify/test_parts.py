@@ -112,6 +112,7 @@ def test_a_part_that_ran_is_compared_on_what_it_was_given(
     assert len(verdict.evidence["seeds"]) == 2
 
 
+@pytest.mark.slow
 def test_a_wrong_part_is_refuted_and_reproduced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_wrong_part_is_refuted_and_reproduced(
     assert run.returncode == 1, run.stdout + run.stderr
 
 
+@pytest.mark.slow
 def test_a_branch_of_a_part_is_reached_through_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_branch_of_a_part_is_reached_through_the_configuration(
     assert (verdict.status, verdict.reason) == ("proved", "")
 
 
+@pytest.mark.slow
 def test_a_part_that_is_never_called_gets_inputs_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ def test_a_part_that_is_never_called_gets_inputs_of_its_own(
     assert wrong.status == "refuted"
 
 
+@pytest.mark.slow
 def test_a_method_of_a_part_is_refuted_and_reproduced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

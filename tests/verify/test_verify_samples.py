@@ -95,6 +95,7 @@ def assert_reproduced(verdict: Any) -> None:
     assert verdict.reason in process.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", EQUAL_GROUPS, ids=", ".join)
 def test_equal_rewrites_are_proved(project: Any, names: Any) -> None:
     verdicts = run(project, rewritten(EQUAL, names))
@@ -108,6 +109,7 @@ def test_equal_rewrites_are_proved(project: Any, names: Any) -> None:
         assert ("attention" in kernels) == ("fused attention" in names)
 
 
+@pytest.mark.slow
 def test_inference_alone(project: Any) -> None:
     verdicts = run(
         project, rewritten(EQUAL, ("sum in the other order", "library root norm")), driver=None
