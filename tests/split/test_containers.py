@@ -24,6 +24,7 @@ PROGRAMS = [
 pytestmark = pytest.mark.usefixtures("without_gradients")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_containers_on_sizes_and_values_beyond_the_examples(kind: Any) -> None:
     compare_on_calls(kind)

@@ -16,6 +16,7 @@ from split.comparison import compare_on_calls  # noqa: E402
 pytestmark = pytest.mark.usefixtures("without_gradients")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", grouped.PROGRAMS)
 def test_groups_on_sizes_and_values_beyond_the_examples(kind: Any) -> None:
     compare_on_calls(kind)

@@ -148,6 +148,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG)
 def test_a_change_for_one_value_of_an_option_is_refuted(case: str, tmp_path: Path) -> None:
     arguments, construction, before, after = WRONG[case]

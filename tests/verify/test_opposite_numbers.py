@@ -65,6 +65,7 @@ def test_numbers_become_negative_and_zero(case: str, tmp_path: Path) -> None:
     assert verdict.status == "refuted", verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_right_change_is_proved_for_negative_numbers(case: str, tmp_path: Path) -> None:
     before, _, right = CASES[case]
