@@ -30,7 +30,8 @@ def list_parts(value: Value) -> list[tuple[Any, Any]]:
 
 def list_until_error(values: Iterable[Any]) -> list[Any]:
     """Return the elements of an iterable; of a strict `zip` those before the end of the shortest
-    list, since lists that are equally long for each input may not be so in the second world."""
+    list, since lists that are equally long wherever an input leads may not be so on a side of a
+    branch that the example does not take, nor in the second world."""
     elements: list[Any] = []
     with contextlib.suppress(ValueError):
         for element in values:

@@ -268,9 +268,13 @@ class Session:
         return frozenset(
             (change.definition, name)
             for change in self._unrefuted_changes()
-            for conditions in self.conditions or ()
-            for name in conditions.absent_arguments(change.definition)
+            for name in self._absent_arguments_of(change)
         )
+
+    def _absent_arguments_of(self, change: Change) -> Iterator[str]:
+        """Yield the parameters of `absent_arguments` for one change; they may repeat."""
+        for conditions in self.conditions or ():
+            yield from conditions.absent_arguments(change.definition)
 
     @contextmanager
     def probe_arguments(self) -> Iterator[Callable[[], bool]]:
@@ -323,8 +327,7 @@ class Session:
 
     def _is_uncovered(self, change: Change) -> bool:
         """Return whether a change lacks runs, or an argument that decides what it computes."""
-        lacks_argument = any(name == change.definition for name, _ in self.absent_arguments())
-        return lacks_argument or self._lacks_runs(change)
+        return self._lacks_runs(change) or any(self._absent_arguments_of(change))
 
     def _lacks_runs(self, change: Change) -> bool:
         """Return whether a change was not compared yet, or has lines that never ran, in either

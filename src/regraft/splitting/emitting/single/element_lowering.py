@@ -18,9 +18,8 @@ from regraft.splitting.emitting.single.graph_values import (
 )
 from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
-    express,
-    fill_template,
     name_of,
+    retype,
     sequence_type,
 )
 
@@ -93,8 +92,7 @@ class Elements:
             raise Inexpressible(f"{describe_value(base)} indexed by {describe_value(index)}")
         position = name_of(self.graph, index)
         if isinstance(base, Items) and base.kind == "list":
-            template = sequence_type([base])
-            base = fill_template(template, express(self.graph, base, template))
+            base = retype(self.graph, base, sequence_type([base]))
         if isinstance(base, Rows):
             return Items("tuple", tuple(self.element_of_part(part, index) for part in base.values))
         if isinstance(base, Sequence):
@@ -203,8 +201,7 @@ class Elements:
         """Return what `append` or `pop` gives for a list of tuples, and the changed list; raise
         Inexpressible for other methods, and for elements of other types."""
         added = Items("list", tuple(args)) if function_name == "append" else Items("list", ())
-        template = sequence_type([base, added])
-        rows = fill_template(template, express(self.graph, base, template))
+        rows = retype(self.graph, base, sequence_type([base, added]))
         assert isinstance(rows, Rows)
         columns: list[list[Value]] = [args] * len(rows.values)
         if function_name == "append" and isinstance(args[0], Items):

@@ -20,9 +20,8 @@ from regraft.splitting.emitting.single.graph_values import (
 )
 from regraft.splitting.emitting.single.path_types import (
     Inexpressible,
-    express,
-    fill_template,
     name_of,
+    retype,
     unify,
 )
 
@@ -40,9 +39,8 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
         parts, counts = zip(*(prepare_iterable(graph, part) for part in values.values), strict=True)
         return Zip(parts), reader.shortest(list(counts), values.strict)
     if isinstance(values, Items) and values.kind in ("list", "tuple"):
-        template = unify([Items("list", values.values), Items("list", ())])
-        names = express(graph, Items("list", values.values), template)
-        values = fill_template(template, names)
+        elements = Items("list", values.values)
+        values = retype(graph, elements, unify([elements, Items("list", ())]))
     if isinstance(values, Range):
         span = number_arithmetic.arithmetic(graph, "-", values.stop, values.start)
         rounded_span = number_arithmetic.arithmetic(

@@ -20,10 +20,9 @@ from regraft.splitting.emitting.single.graph_values import (
 from regraft.splitting.emitting.single.number_arithmetic import add_length_if_negative
 from regraft.splitting.emitting.single.order_lowering import Ordering, read_reverse
 from regraft.splitting.emitting.single.path_types import (
-    express,
-    fill_template,
     is_list,
     name_of,
+    retype,
     sequence_type,
 )
 
@@ -84,8 +83,7 @@ class ListChanges(Ordering):
                 return None
             values[place] = value
             return Items("list", tuple(values))
-        template = sequence_type([base, Items("list", (value,))])
-        changed = fill_template(template, express(self.graph, base, template))
+        changed = retype(self.graph, base, sequence_type([base, Items("list", (value,))]))
         length = self.length(changed)
         from_start = add_length_if_negative(self.graph, index, length)
         place = self.check(name_of(self.graph, from_start), from_start, ">=", "no such element")

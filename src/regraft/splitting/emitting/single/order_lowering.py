@@ -21,10 +21,9 @@ from regraft.splitting.emitting.single.graph_values import (
 )
 from regraft.splitting.emitting.single.list_lowering import Lists
 from regraft.splitting.emitting.single.path_types import (
-    express,
-    fill_template,
     is_list,
     name_of,
+    retype,
     sequence_type,
 )
 
@@ -46,16 +45,23 @@ class Ordering(Lists):
             ) is not None:
                 return self.sort_list(self.evaluate(values), reverse)
             case ast.Call(
-                ast.Name("list"), [ast.Call(ast.Name("map"), [ast.Attribute(values), order])]
-            ):
-                match order:
-                    case ast.Call(
-                        ast.Name("sorted"),
-                        [_],
-                        [ast.keyword("key", ast.Attribute(keys)), *keywords],
-                    ) if (reverse := read_reverse(keywords)) is not None:
-                        positions = self.order_of(self.evaluate(keys), reverse)
-                        return self.take(self.evaluate(values), positions) if positions else None
+                ast.Name("list"),
+                [
+                    ast.Call(
+                        ast.Name("map"),
+                        [
+                            ast.Attribute(values),
+                            ast.Call(
+                                ast.Name("sorted"),
+                                [_],
+                                [ast.keyword("key", ast.Attribute(keys)), *keywords],
+                            ),
+                        ],
+                    )
+                ],
+            ) if (reverse := read_reverse(keywords)) is not None:
+                positions = self.order_of(self.evaluate(keys), reverse)
+                return self.take(self.evaluate(values), positions) if positions else None
             case ast.Call(
                 ast.Name("max" | "min" as function),
                 [ast.Call(ast.Name("range"))],
@@ -99,8 +105,7 @@ class Ordering(Lists):
         """Return a list of known elements as one of run time; any other value as it is."""
         if not isinstance(values, Items) or values.kind != "list" or not values.values:
             return values
-        template = sequence_type([values])
-        return fill_template(template, express(self.graph, values, template))
+        return retype(self.graph, values, sequence_type([values]))
 
     def sortable_vector(self, values: Value) -> tuple[str, str] | None:
         """Return the ints or floats of a list as the name of a tensor, and their kind; None for

@@ -353,6 +353,12 @@ def name_of(graph: Graph, value: Value) -> str:
     return value.name
 
 
+def retype(graph: Graph, value: Value, template: Value) -> Value:
+    """Return a value in the form of a template, whose leaves have no name yet; nodes for constants
+    and lists are added."""
+    return fill_template(template, express(graph, value, template))
+
+
 def fill_template(template: Value, names: list[str]) -> Value:
     """Return a copy of the template in which each leaf with the name "" gets the first of `names`,
     from which it is removed."""

@@ -127,13 +127,19 @@ def syntax_of(function: Any) -> ast.AST:
     return ast.Module([], []) if code is None else _parsed(code)
 
 
+def syntax_of_class(cls: type) -> ast.AST:
+    """Return the syntax tree of a class; an empty module for a class without a source of its
+    own."""
+    return _parsed(cls)
+
+
 @functools.lru_cache(maxsize=256)
 def _parsed(code: Any) -> ast.AST:
-    """Return the syntax tree of the source of a code object; an empty module where it cannot be
-    read or does not stand by itself."""
+    """Return the syntax tree of the source of a code object or class; an empty module where it
+    cannot be read or does not stand by itself."""
     try:
         return ast.parse(textwrap.dedent(inspect.getsource(code)))
-    except (OSError, SyntaxError, TypeError):
+    except (OSError, SyntaxError, TypeError, ValueError):
         return ast.Module([], [])
 
 

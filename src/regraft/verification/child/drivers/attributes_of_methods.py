@@ -4,8 +4,6 @@ nobody assigns."""
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeGuard
 
@@ -13,15 +11,6 @@ from regraft.verification.child.drivers.guessed_values import value_for
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _INSTANCE = "self"
-
-
-def tree_of(cls: type) -> ast.AST:
-    """Return the syntax tree of a class; an empty module for a class without a source of its
-    own."""
-    try:
-        return ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return ast.Module([], [])
 
 
 def attributes_read(tree: ast.AST, name: str) -> tuple[str, ...]:

@@ -9,11 +9,10 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 from regraft.verification.child.drivers.argument_slots import Dim, Spec
 from regraft.verification.child.drivers.described_shapes import parsed_statement
-from regraft.verification.child.drivers.input_fixers import InputProblem
+from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.frame_numbers import Number, numbers_of
 
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -62,7 +61,7 @@ def _with_sizes(
         for axis, dim in enumerate(slot.dims):
             if dim.at(problem.failed.size) == size:
                 dims = (*slot.dims[:axis], Dim(wanted), *slot.dims[axis + 1 :])
-                yield {**problem.spec, name: replace(slot, dims=dims)}
+                yield with_changed_slot(problem.spec, name, dims=dims)
 
 
 def _value(node: ast.expr, numbers: Mapping[str, Number]) -> Number | None:

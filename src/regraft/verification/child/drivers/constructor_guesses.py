@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
+from regraft.verification.child.checks.source_reads import syntax_of_class
 from regraft.verification.child.drivers import (
     config_shrinking,
     config_sources,
@@ -64,11 +64,7 @@ def _networks(cls: type, parameters: list[inspect.Parameter]) -> dict[str, Stand
     """Return a stand-in by name for each required parameter of a class, without a type or of the
     type `Module`, that the class calls: as an attribute of `self` of the same value, or in its
     constructor. It gives as many results as an assignment unpacks a call into."""
-    try:
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    except (OSError, TypeError, SyntaxError, ValueError):  # a class without a source of its own
-        return {}
-    nodes = list(ast.walk(tree))
+    nodes = list(ast.walk(syntax_of_class(cls)))
     called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
     assignments = [node for node in nodes if isinstance(node, ast.Assign)]
     networks = {}

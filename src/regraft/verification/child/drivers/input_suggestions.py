@@ -19,6 +19,7 @@ from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.input_fixers import InputProblem
 from regraft.verification.child.drivers.model_attempts import ATTRIBUTE_ERROR, TYPE_ERROR
 from regraft.verification.child.drivers.repair_table import ANY_ERROR, Repair, changes
+from regraft.verification.child.drivers.size_fixers import WIDTH_MISMATCH
 
 # The texts of errors about an absent input, and about the number of dimensions of an input.
 _MISSING_ERROR = r"None|UnboundLocal|missing|specify"
@@ -164,12 +165,12 @@ SUGGESTIONS: _Table = (
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x7 and 24x16)",
     ),
     Repair(
-        r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
+        WIDTH_MISMATCH,
         shape_fixers.fit_width,
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (21x288 and 27x16)",
     ),
     Repair(
-        r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
+        WIDTH_MISMATCH,
         image_fixers.fit_channels_beside,
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (192x72 and 64x32)",
     ),

@@ -31,6 +31,7 @@ from regraft.verification.child.drivers.configuration_objects import (
 )
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
 from regraft.verification.child.drivers.module_flags import inverted_flags
+from regraft.verification.child.drivers.size_fixers import WIDTH_MISMATCH
 from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
@@ -135,7 +136,7 @@ def _with_spec(
 def _fitting_sizes(failure: Failure, values: Mapping[str, Any]) -> dict[str, int]:
     """Return the options whose value is the width that a layer got and does not take, with the
     width that it takes; {} for another failure."""
-    mismatch = re.search(r"cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", str(failure.error))
+    mismatch = re.search(WIDTH_MISMATCH, str(failure.error))
     if mismatch is None:
         return {}
     width, wanted_width = map(int, mismatch.groups())

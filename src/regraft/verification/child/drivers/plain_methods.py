@@ -9,12 +9,12 @@ from types import ModuleType
 from typing import Any
 
 from regraft.verification.child.checks.argument_variants import signature_of
+from regraft.verification.child.checks.source_reads import syntax_of_class
 from regraft.verification.child.drivers import input_guesses
 from regraft.verification.child.drivers.attributes_of_methods import (
     attributes_read,
     guessed_attributes,
     preparing_methods,
-    tree_of,
 )
 from regraft.verification.child.drivers.class_instances import builder_of, show_values
 from regraft.verification.child.drivers.constructor_guesses import guesses
@@ -147,7 +147,7 @@ def _owners(owner: _Owner, name: str, cls: type, session: Session) -> Iterator[_
     if owner.values is None:
         yield owner
         return
-    tree = tree_of(cls)
+    tree = syntax_of_class(cls)
     try:
         instance = build_seeded(0, owner.build, session.original)
         absent = [read for read in attributes_read(tree, name) if not hasattr(instance, read)]

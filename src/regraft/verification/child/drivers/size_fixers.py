@@ -31,11 +31,13 @@ from regraft.verification.child.drivers.source_hints import Choices
 
 Config = Mapping[str, Any]
 Change = dict[str, Any]
+# The pattern for a message that a layer got a width, the first group, and takes another.
+WIDTH_MISMATCH = r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)"
 # Patterns for messages that two sizes of layers, the groups, had to be equal; each with such a
 # message.
 SIZE_MISMATCHES = (
     (
-        r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
+        WIDTH_MISMATCH,
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)",
     ),
     (
