@@ -181,6 +181,43 @@ def test_a_class_further_out_that_only_uses_is_no_relative(statement: Any) -> No
     assert [relative.name for relative in change.relatives] == ["B", "Builds", "BuildsMore"]
 
 
+ANNOTATED = """\
+class A(Module):
+    def forward(self, x):
+        return self.act(x)
+
+
+%s
+
+
+class User%s:
+    %s
+    def __call__(self, a: A, x) -> A | None:
+        first: A = a
+        %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("", "", "", "return first(x)"), []),
+        (("", "", "", "first.act = None"), ["can modify it"]),
+        (("", "", "", "return A()(x)"), ["builds it"]),
+        (("", "", "@inject", "return first(x)"), ["builds it"]),
+        (("", "(metaclass=Injector)", "", "return first(x)"), ["builds it"]),
+        (("def build(f): return f.__annotations__", "", "", "return first(x)"), ["builds it"]),
+        (("FIELD = 'annotation'", "", "", "return first(x)"), ["builds it"]),
+    ],
+)
+def test_a_class_that_names_another_in_annotations_alone_does_not_build_it(
+    words: Any, expected: Any
+) -> None:
+    text = (ANNOTATED % words).encode()
+    (change,) = find_changes(text, text.replace(b"return self.act", b"return 1 * self.act"))
+    assert [relative.why for relative in change.relatives if relative.name == "User"] == expected
+
+
 HEIRS = '''class A(nn.Module):
     def __init__(self):
         self.scale = 2

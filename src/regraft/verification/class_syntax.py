@@ -5,11 +5,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from regraft.verification.bound_and_read_names import mentioned_names
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+# Functions and attributes that give the annotations of other code.
+_READERS_OF_ANNOTATIONS = frozenset(
+    {
+        "__annotations__",
+        "__annotate__",
+        "annotation",
+        "annotations",
+        "return_annotation",
+        "get_annotations",
+        "get_type_hints",
+    }
+)
 
 # Private methods that `nn.Module` itself calls.
 _CALLED_BY_MODULE = frozenset(
@@ -154,6 +167,60 @@ def used_names(node: ast.AST) -> frozenset[str]:
     return mentioned_names(node) - _type_test_names(node)
 
 
+def names_used_when_run(node: ast.AST) -> frozenset[str]:
+    """Return the variables that a node mentions as `used_names` does, except those that occur only
+    as annotations of a function, or of a variable in one, that no decorator may read: Python runs
+    the function without them."""
+    return used_names(node) - _annotation_names(node)
+
+
+def reads_annotations(tree: ast.AST) -> bool:
+    """Return whether code may read annotations: it names a function or an attribute that gives
+    them, also in a string."""
+    words = {*named_words(tree), *mentioned_names(tree)}
+    return not words.isdisjoint(_READERS_OF_ANNOTATIONS)
+
+
+def _annotation_names(node: ast.AST) -> set[str]:
+    """Return the names that occur only in annotations of functions without decorators, and of
+    variables in these."""
+    annotations = [
+        annotation
+        for function in _functions_without_decorators(node)
+        for annotation in _annotations_of(function)
+    ]
+    return _names_only_in(annotations, node)
+
+
+def _functions_without_decorators(
+    node: ast.AST,
+) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the functions in a node, at any depth, which no decorator, and no decorator or keyword
+    of a class around them, is given."""
+    pending = [node]
+    while pending:
+        child = pending.pop()
+        if isinstance(child, ast.ClassDef) and (child.decorator_list or child.keywords):
+            continue
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not child.decorator_list:
+            yield child
+        pending.extend(ast.iter_child_nodes(child))
+
+
+def _annotations_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
+    """Yield the annotations of a function's parameters, result and variables, without those of
+    functions and classes in it."""
+    if function.returns is not None:
+        yield function.returns
+    pending: list[ast.AST] = [function.args, *function.body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
+            yield node.annotation
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            pending.extend(ast.iter_child_nodes(node))
+
+
 def _type_test_names(node: ast.AST) -> set[str]:
     """Return the names that occur only in the second argument of `isinstance` and `issubclass`: no
     object is built of them.
@@ -168,13 +235,16 @@ def _type_test_names(node: ast.AST) -> set[str]:
         for call in calls
         if mentioned_names(call.func) & {"isinstance", "issubclass"} and len(call.args) > 1
     ]
-    test_nodes = {id(n) for tested_type in tested_types for n in ast.walk(tested_type)}
+    return _names_only_in(tested_types, node)
+
+
+def _names_only_in(parts: Sequence[ast.AST], node: ast.AST) -> set[str]:
+    """Return the variables that some parts of a node mention and the rest of the node does not."""
+    part_nodes = {id(n) for part in parts for n in ast.walk(part)}
     elsewhere = {
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in test_nodes
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in part_nodes
     }
-    return {
-        name for tested_type in tested_types for name in mentioned_names(tested_type)
-    } - elsewhere
+    return {name for part in parts for name in mentioned_names(part)} - elsewhere
 
 
 def base_names(node: ast.ClassDef) -> set[str]:

@@ -25,6 +25,8 @@ from regraft.verification.class_syntax import (
     is_constant_alone,
     method_name,
     named_words,
+    names_used_when_run,
+    reads_annotations,
     target_names,
     used_names,
 )
@@ -69,14 +71,18 @@ class Family:
         level, refers to."""
         self._nodes = definitions
         self._names: dict[str, set[str]] = {}
+        self._names_when_run: dict[str, set[str]] = {}  # without annotations
+        names_of = used_names if reads_annotations(tree) else names_used_when_run
         for name, node in definitions.items():
             self._names.setdefault(_plain_name(name), set()).update(used_names(node))
+            self._names_when_run.setdefault(_plain_name(name), set()).update(names_of(node))
         self._attributes = {
             name: frozenset(attributes_read(node)) for name, node in definitions.items()
         }
         for statement in tree.body:
             for target in target_names(statement):
-                self._names.setdefault(target, set()).update(mentioned_names(statement))
+                for references in (self._names, self._names_when_run):
+                    references.setdefault(target, set()).update(mentioned_names(statement))
         self._classes = {
             _plain_name(name)
             for name, node in definitions.items()
@@ -128,9 +134,7 @@ class Family:
         read."""
         related = subclasses | {cls}
         builders = {
-            name
-            for name in self._classes - related
-            if built & self._reachable_names(name, through_classes=False)
+            name for name in self._classes - related if built & self._names_reached_when_run(name)
         }
         heirs = self._subclasses(builders) - related
         redefining = {
@@ -169,7 +173,7 @@ class Family:
         A subclass of a builder that never names the class builds it as its base does. `inheriting`
         are the subclasses that run the edited code.
         """
-        direct_names = self._names.get(own_name, set())
+        direct_names = self._names_when_run.get(own_name, set())
         targets = {cls} | inheriting
         if targets & self._closure(direct_names - targets - self._classes):
             return None
@@ -319,9 +323,22 @@ class Family:
         (classes only with `through_classes`) and variables."""
         return self._closure(self._names.get(name, set()), through_classes=through_classes)
 
-    def _closure(self, names: Iterable[str], *, through_classes: bool = False) -> set[str]:
-        """Return `names` and all names that they refer to, directly or not; classes are followed
-        only with `through_classes`."""
+    def _names_reached_when_run(self, name: str) -> set[str]:
+        """Return the names that a definition refers to outside of annotations, also through
+        functions and variables."""
+        references = self._names_when_run
+        return self._closure(references.get(name, set()), references=references)
+
+    def _closure(
+        self,
+        names: Iterable[str],
+        *,
+        through_classes: bool = False,
+        references: Mapping[str, set[str]] | None = None,
+    ) -> set[str]:
+        """Return `names` and all names that they refer to, directly or not, by `references`, which
+        are all of the file for None; classes are followed only with `through_classes`."""
+        references = self._names if references is None else references
         reached: set[str] = set()
         pending = list(names)
         while pending:
@@ -329,7 +346,7 @@ class Family:
             if name not in reached:
                 reached.add(name)
                 if through_classes or name not in self._classes:
-                    pending.extend(self._names.get(name, ()))
+                    pending.extend(references.get(name, ()))
         return reached
 
     def _may_modify(self, own_name: str, node: Definition, mentioned: frozenset[str]) -> bool:
