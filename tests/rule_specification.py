@@ -86,6 +86,7 @@ STRUCTURAL = frozenset(
         "rms_norm",
         "comparable_widths",
         "vocabulary",
+        "many_classes",
         "pairwise",
         "expanded_pairwise",
         "loop_step",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,3 +50,55 @@ def test_a_file_is_imported_as_a_member_of_its_package(
         script = [sys.executable, str(verdict.evidence["reproducer"])]
         run = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
         assert (run.returncode, run.stderr) == (1, "")
+
+
+def in_package(tmp_path: Path, init: str) -> Path:
+    """Write a package with an `__init__.py` and MODEL, and return the model's file."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(init)
+    (folder / "sizes.py").write_text("WIDTH = 16\n")
+    (folder / "scaling.py").write_text("def scale(x):\n    return x * 2\n")
+    (folder / "compiled.py").write_text("import no_such_extension\n")
+    file = folder / "model.py"
+    file.write_text(MODEL)
+    return file
+
+
+@pytest.mark.parametrize(("sum_", "status"), [("1 + {}", "proved"), ("2 + {}", "refuted")])
+def test_an_init_that_needs_a_missing_module_is_left_out(
+    sum_: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = in_package(tmp_path, '"""Parts."""\nfrom .compiled import run\n\nNAMES = ["run"]\n')
+    changed = MODEL.replace("scale(self.linear(x)) + 1", sum_.format("scale(self.linear(x))"))
+    (verdict,) = verify(file, changed.encode())
+    assert verdict.status == status, verdict.reason
+    if status == "proved":
+        domain: Any = verdict.evidence["domain"]
+        assert domain["import"] == [
+            "without parts/__init__.py (ModuleNotFoundError: No module named 'no_such_extension')"
+        ]
+    else:
+        script = [sys.executable, str(verdict.evidence["reproducer"])]
+        run = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
+        assert (run.returncode, run.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        "from . import sizes\nsizes.WIDTH = 8\nimport no_such_extension\n",
+        "import torch\ntorch.set_default_dtype(torch.float64)\nfrom .compiled import run\n",
+        "FLAG = print('effect')\nfrom .compiled import run\n",
+    ],
+)
+def test_an_init_with_effects_is_not_left_out(
+    init: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = in_package(tmp_path, init)
+    changed = MODEL.replace("scale(self.linear(x)) + 1", "1 + scale(self.linear(x))")
+    (verdict,) = verify(file, changed.encode())
+    assert verdict.status == "unproven"
+    assert "does not import: ModuleNotFoundError" in verdict.reason

@@ -257,6 +257,7 @@ SUGGESTIONS = {
         {"image": normal(BATCH, Dim(16), Dim(8), Dim(8))},
         {"image": normal(BATCH, Dim(16), Dim(6), Dim(6))},
     ),
+    "take_images_of_width": InputCase(STATES, {"states": normal(BATCH, Dim(32), Dim(4), Dim(4))}),
     "drop_single_dimensions": InputCase(
         {"mask": Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))},
         {"mask": Slot("additive", (BATCH, LENGTH, LENGTH))},

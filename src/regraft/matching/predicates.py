@@ -49,6 +49,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "distinct": (2, 9, uses.distinct),
     "comparable_widths": (2, 9, layers.comparable_widths),
     "vocabulary": (1, 1, layers.vocabulary),
+    "many_classes": (1, 1, layers.many_classes),
     "constant": (1, 1, kinds.constant),
     "equals": (2, 2, kinds.equals),
     "tensor": (1, 1, kinds.tensor),

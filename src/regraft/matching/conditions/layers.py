@@ -17,6 +17,7 @@ _WORDS = re.compile("vocab|num_tokens|n_?token")
 
 
 _FEWEST_WORDS = 8192
+_FEWEST_CLASSES = 1024  # logits of fewer are small beside what they are computed from
 
 
 _MAX_WIDTH_RATIO = 16  # as for the query of 16 heads beside a key of one
@@ -84,6 +85,17 @@ def vocabulary(args: Arguments, scope: Scope) -> str:
             pending += [option for option in options if option not in visited]
             visited.update(options)
     return f"{variable_text(args[0])} is not known to be logits over a vocabulary"
+
+
+def many_classes(args: Arguments, scope: Scope) -> str:
+    """Return a reason where the output of a Linear layer has a width that is a number below
+    1,024."""
+    value = scope.value(args[0])
+    for layer in value.layers if value is not None else ():
+        width = layer.args["out_features"].const if "out_features" in layer.args else None
+        if isinstance(width, int) and width < _FEWEST_CLASSES:
+            return f"{variable_text(args[0])} has an output of {width} only: its logits are small"
+    return ""
 
 
 def _multiplies_rows(node: Node, structure: Structure) -> bool:

@@ -29,6 +29,7 @@ from regraft.verification.child.file_import import load_changed, load_original, 
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer, stop_tracing_kernels
+from regraft.verification.child.package_stand_ins import left_out_packages
 from regraft.verification.child.read_files import start_noting_reads
 from regraft.verification.child.request_drivers import (
     drivers_for,
@@ -214,7 +215,7 @@ def _start_session(
         compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True)
     )
     session.replaced = replaced_by_original
-    _note_script(session)
+    _note_import(session)
     undecided = request["same if returned"]
     ledger.returned_classes = frozenset(
         name for name in undecided if is_bound_to_own_class(name, (original, changed))
@@ -235,13 +236,17 @@ def _start_session(
     return session
 
 
-def _note_script(session: Session) -> None:
-    """Note in the domains of all definitions what was left out of a file that was imported in
-    part."""
+def _note_import(session: Session) -> None:
+    """Note in the domains of all definitions what was left out of a file that was imported in part,
+    and of the packages around it."""
+    packages = left_out_packages(session.original.__name__)
+    left_out = {f"without {description}" for description in packages.values()}
     script = script_of(session.original)
     if script is not None:
+        left_out.add(script.summary)
+    if left_out:
         for record in session.ledger.records.values():
-            record.domain.setdefault("import", set()).add(script.summary)
+            record.domain.setdefault("import", set()).update(left_out)
 
 
 def _watch_changed_lines(session: Session) -> None:

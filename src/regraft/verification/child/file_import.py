@@ -14,6 +14,7 @@ from typing import Any
 from regraft.source.names import REPOSITORY_MARKS, root_and_package
 from regraft.source.object_reference import load_source
 from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.package_stand_ins import import_packages, left_out_packages
 from regraft.verification.child.script_import import failing_statement, load_script, script_of
 from regraft.verification.names_and_scopes import future_imports
 
@@ -36,8 +37,10 @@ def load_original(path: Path) -> ModuleType:
     stem with ORIGINAL. Folders are added to the front of `sys.path`.
 
     A package that is missing is looked for in the folders above the file, too, up to its
-    repository: those who run the file start there. Raises ImportError where another copy of the
-    package shadows the file, and what the file itself raises.
+    repository: those who run the file start there. Where it is not the file that needs what is
+    missing but an `__init__.py` of a package around it, this one is left out (`import_packages`).
+    Raises ImportError where another copy of the package shadows the file, and what the file itself
+    raises.
     """
     root, name = package_of(path)
     _put_on_path(root)
@@ -47,7 +50,25 @@ def load_original(path: Path) -> ModuleType:
         except ModuleNotFoundError as error:
             folder = _folder_above(path, str(error.name).partition(".")[0])
             if folder is None or not _put_on_path(folder):
-                raise
+                return _import_without_packages(path, root, name, error)
+
+
+def _import_without_packages(
+    path: Path, root: Path, name: str, error: ModuleNotFoundError
+) -> ModuleType:
+    """Import a file without each `__init__.py` around it that fails because a module is missing.
+    Raises the error that the file was imported with before, where it still does not import."""
+    package = name.rpartition(".")[0]
+    if not package:
+        raise error
+    loaded_modules = sys.modules.copy()
+    try:
+        import_packages(root, package)
+        return _import_original(path, name)
+    except ImportError:
+        for stand_in in left_out_packages(name).keys() - loaded_modules.keys():
+            del sys.modules[stand_in]
+        raise error from None
 
 
 def _import_original(path: Path, name: str) -> ModuleType:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
+from regraft.verification.child.drivers.argument_slots import BATCH, GRID, Dim, Slot, Spec
 from regraft.verification.child.drivers.described_shapes import AXIS_FRAMES, AXIS_SIDES
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.drivers.shape_fixers import shape_of
@@ -56,6 +56,17 @@ def fit_image_sides(problem: InputProblem, match: re.Match[str]) -> Iterator[Spe
             if side and not remainder and actual <= slot.dims[-1].factor:
                 dims = (*slot.dims[:-2], Dim(side), Dim(side))
                 yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def take_images_of_width(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one, whose last of three dimensions has one of the two sizes in the
+    error, is images of so many channels: a layer whose weight stands before two dimensions of size
+    one takes the channels there."""
+    sizes = {int(match[1]), int(match[2])}
+    for name, slot in problem.spec.items():
+        if slot.kind == "normal" and len(slot.dims) == 3 and slot.dims[-1] in map(Dim, sizes):
+            dims = (BATCH, slot.dims[-1], Dim(GRID), Dim(GRID))
+            yield with_changed_slot(problem.spec, name, dims=dims)
 
 
 def take_usual_sides(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:

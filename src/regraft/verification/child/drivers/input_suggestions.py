@@ -181,6 +181,12 @@ SUGGESTIONS: _Table = (
         " non-singleton dimension 2",
     ),
     Repair(
+        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) .* [01]$",
+        image_fixers.take_images_of_width,
+        "RuntimeError: The size of tensor a (32) must match the size of tensor b (3) at"
+        " non-singleton dimension 0",
+    ),
+    Repair(
         r"number of sizes provided \((\d)\) must be greater",
         shape_fixers.drop_single_dimensions,
         "RuntimeError: expand(torch.FloatTensor{[12, 1, 7, 7]}, size=[12, 7, 7]): the number of"

@@ -36,6 +36,7 @@ from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 SECONDS = 15.0  # for trying variations of a class
+_SEARCH_SECONDS = 2.0  # of these, for inputs of one variation
 _FLAGS = 4  # the most flags that are tried with values that do not run
 _TRIALS = 24  # the most pairs of an option and a shape that are tried for one argument
 _SMALLEST_SIZE = 8  # the smallest number that counts as a width
@@ -102,7 +103,9 @@ def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterato
         outcome = _with_values(instance, values, session)
         variant = outcome if isinstance(outcome, Instance) else None
         if isinstance(outcome, Failure) and outcome.built:
-            variant = _with_another_flag(instance, values, session)
+            variant = _with_another_flag(instance, values, session) or _with_other_inputs(
+                instance, values, session
+            )
         if variant is not None:
             yield replace(variant, flags=instance.flags)
 
@@ -199,6 +202,25 @@ def _with_another_flag(
         if isinstance(variant, Instance):
             return variant
     return None
+
+
+def _with_other_inputs(
+    instance: Instance, values: Mapping[str, Any], session: Session
+) -> Instance | None:
+    """Return the instance with values that name another kind, or have another flag (channels first,
+    say), and inputs that are searched for in `_SEARCH_SECONDS`; None where there are none, or the
+    values differ in numbers only."""
+    changed_values = [value for name, value in values.items() if value != instance.values.get(name)]
+    if not any(isinstance(value, str | bool) for value in changed_values):
+        return None
+    variant = try_values(
+        instance.name,
+        values,
+        session,
+        _SEARCH_SECONDS,
+        function_values=instance.function_values,
+    )
+    return variant if isinstance(variant, Instance) else None
 
 
 def _value_variations(instance: Instance, facts: FileFacts) -> Iterator[dict[str, Any]]:
