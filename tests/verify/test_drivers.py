@@ -33,8 +33,9 @@ from regraft.verification.child.drivers import (
     input_repairs,
     source_hints,
 )
-from regraft.verification.child.drivers.argument_slots import Dim, Sizes, Slot, make_call, slot_for
+from regraft.verification.child.drivers.argument_slots import Dim, Sizes, Slot, slot_for
 from regraft.verification.child.drivers.model_attempts import Attempt
+from regraft.verification.child.drivers.slot_values import make_call
 from regraft.verification.definition_changes import find_changes
 
 

@@ -1,18 +1,18 @@
 """Describe the value of each argument of a call by a slot, whose shape follows from the batch size
-and the length; guess slots from names, and make calls from them."""
+and the length; guess slots from names."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 
-from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.drivers.field_tables import (
     DIMENSION_FIELDS,
     LAGS_FIELD,
@@ -55,7 +55,6 @@ VARIABLE_DIMENSIONS: Mapping[str, Dim] = {"batch": BATCH, "length": LENGTH}
 # by type without `torch.`; of no generator random numbers are those of the seed
 _VALUES_BY_TYPE = {"dtype": torch.float32, "device": torch.device("cpu"), "Generator": None}
 _FIRST_WORD = 3  # the first token id for a word; smaller ones are often special tokens
-_LARGEST_MAP = 16  # the side of the first of several feature maps
 GRID = 4  # the rows, and the columns, of an image's patches where a model takes a grid
 
 
@@ -85,6 +84,9 @@ class Slot:
     * bounds: begin and end of the only sequence of a row
     * lengths: for dimensions (batch, length) a number of positions for each row, from 1 to all; the
       first row has all
+    * object: an object of the class in `value`; the arguments of its constructor have slots of
+      their own, under the name of the parameter, a dot and their names
+    * padding: false, but true in the last quarter of the last dimension of all rows but the first
     * edges: two rows of numbers below the last dimension, the nodes from and to which edges go
     """
 
@@ -157,145 +159,6 @@ def _is_config(name: str, value: Any) -> bool:
     return value is not None and (name.endswith("config") or hasattr(value, "to_dict"))
 
 
-def make_call(spec: Spec, size: tuple[int, int], seed: int) -> Call:
-    """Return the call that a specification describes at one size, (batch, length), with all
-    arguments as keywords. Random numbers depend on the seed, the batch and the order of the
-    slots."""
-    generator = torch.Generator().manual_seed(1000 * seed + size[0])
-    values = {name: _make_value(slot, size, generator) for name, slot in spec.items()}
-    return Call((), values, f"batch {size[0]}, length {size[1]}")
-
-
-Shape = tuple[int, ...]
-
-
-def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
-    """Return the value that a slot describes at one size; zeros for a kind that is not in
-    `_MAKERS`, such as "additive"."""
-    shape = tuple(dim.at(size) for dim in slot.dims)
-    make_kind = _MAKERS.get(slot.kind)
-    return torch.zeros(shape) if make_kind is None else make_kind(slot, shape, generator)
-
-
-# The functions `_make_KIND(slot, shape, generator)` make the values of one kind; the generator is
-# the source of their random numbers.
-
-
-def _make_ids(slot: Slot, shape: Shape, generator: Any) -> Any:
-    """Return random token ids; tokens that have places occur in these places only, at the start of
-    each row."""
-    lowest = min(slot.lowest, slot.limit - 1)
-    ids = torch.randint(lowest, slot.limit, shape, generator=generator)
-    for token, _ in slot.places:
-        ids = ids.masked_fill(ids == token, 0)
-    return _write_runs(ids, slot.places)
-
-
-def _make_marks(slot: Slot, shape: Shape, _: Any) -> Any:
-    """Return integers: at the positions of each of the slot's places the number of the place, from
-    1 on, and 0 elsewhere."""
-    runs = [(number + 1, count) for number, (_, count) in enumerate(slot.places)]
-    return _write_runs(torch.zeros(shape, dtype=torch.long), runs)
-
-
-def _make_boxes(_: Slot, shape: Shape, generator: Any) -> Any:
-    """Return the upper left and lower right corners of boxes, integers from 0 to 58; the last
-    dimension is 4, whatever the shape says."""
-    corners = torch.randint(0, 30, (*shape[:-1], 2), generator=generator)
-    sides = torch.randint(1, 30, (*shape[:-1], 2), generator=generator)
-    return torch.cat([corners, corners + sides], -1)
-
-
-def _make_corners(slot: Slot, shape: Shape, generator: Any) -> Any:
-    """Return boxes as real numbers, below 8."""
-    return _make_boxes(slot, shape, generator) * 0.13
-
-
-def _make_patches(_: Slot, shape: Shape, generator: Any) -> Any:
-    """Return random patches, each after its row and its column in an image of four columns; the
-    last dimension is 2 larger than the shape says."""
-    positions = torch.arange(shape[1]).expand(shape[:2])
-    places = torch.stack([positions // 4, positions % 4], -1).float()
-    return torch.cat([places, torch.randn(shape, generator=generator)], -1)
-
-
-def _make_pair(_: Slot, shape: Shape, generator: Any) -> Any:
-    """Return two tensors of random numbers, each of the shape."""
-    return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
-
-
-def _make_list(slot: Slot, shape: Shape, generator: Any) -> Any:
-    """Return a list of tensors of random numbers, each of the shape."""
-    return [torch.randn(shape, generator=generator) for _ in range(slot.value)]
-
-
-def _make_maps(slot: Slot, shape: Shape, generator: Any) -> Any:
-    """Return a list of random feature maps for a batch, (batch, channels, side, side): of
-    `_LARGEST_MAP` pixels, then of half of them, and so on."""
-    return [
-        torch.randn(*shape, channels, side, side, generator=generator)
-        for level, channels in enumerate(slot.value)
-        for side in [max(1, _LARGEST_MAP >> level)]
-    ]
-
-
-def _make_lengths(_: Slot, shape: Shape, generator: Any) -> Any:
-    """Return the numbers of positions of all rows: all of them in the first, random ones, from 1
-    on, in the others."""
-    lengths = torch.randint(1, shape[-1] + 1, shape[:-1], generator=generator)
-    lengths[:1] = shape[-1]
-    return lengths
-
-
-def _make_grid(_: Slot, shape: Shape, __: Any) -> Any:
-    """Return a row for each image with its number of rows and of columns of patches, `GRID` both,
-    after its number of frames, 1, where the row has three elements."""
-    return torch.tensor([1, GRID, GRID][-shape[1] :]).repeat(shape[0], 1)
-
-
-def _make_mask(_: Slot, shape: Shape, __: Any) -> Any:
-    """Return a mask of ones, with two zeros at the end of the second row where there are two rows
-    and more than two positions."""
-    mask = torch.ones(shape, dtype=torch.long)
-    if shape[0] > 1 and len(shape) > 1 and shape[-1] > 2:
-        mask[1, ..., -2:] = 0
-    return mask
-
-
-# The function that makes the values of a kind; those of all others are zeros.
-_MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
-    "plain": lambda slot, _, __: slot.value,
-    "normal": lambda _, shape, generator: torch.randn(shape, generator=generator),
-    "ids": _make_ids,
-    "marks": _make_marks,
-    "mask": _make_mask,
-    "boxes": _make_boxes,
-    "corners": _make_corners,
-    "bool": lambda _, shape, generator: torch.rand(shape, generator=generator) < 0.5,
-    "patches": _make_patches,
-    "every other": lambda _, shape, __: (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone(),
-    "pair": _make_pair,
-    "bounds": lambda _, shape, __: torch.tensor([0, shape[0]], dtype=torch.int32),
-    "grid": _make_grid,
-    "lengths": _make_lengths,
-    "maps": _make_maps,
-    "list": _make_list,
-    "edges": lambda _, shape, generator: torch.randint(0, shape[-1], shape, generator=generator),
-    "range": lambda _, shape, __: torch.arange(shape[-1]).expand(shape).clone(),
-    "ones": lambda _, shape, __: torch.ones(shape),
-}
-
-
-def _write_runs(tensor: Any, runs: Sequence[tuple[int, int]]) -> Any:
-    """Write runs, pairs of a value and a count, into a tensor in place, one after the other from
-    the start of the last dimension on, in every row; return the tensor."""
-    start = 0
-    for value, count in runs:
-        tensor[..., start : start + count] = value
-        start += count
-    return tensor
-
-
 def with_places(spec: Spec, token: int, count: int) -> Spec:
     """Return inputs in which `count` positions of each row hold a token that stands for something
     else, such as an image, beside the tokens that have places already.
@@ -324,7 +187,7 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
     number, else by its annotation, else real numbers of (batch, length, hidden), or a value for a
     parameter that is no tensor.
 
-    `annotation` is the text that `guessed_slots.annotation` returns; `inner` is for parameters of a
+    `annotation` is the text that `annotation_text` returns; `inner` is for parameters of a
     layer, whose masks are added to scores. Raises LookupError where no plain value can be guessed.
     """
     for pattern, kind, dims in INPUTS:
@@ -363,6 +226,17 @@ def packed_patches(sizes: Sizes) -> Slot:
     frames, side = sizes.of("packed frames"), sizes.of("packed side")
     numbers = sizes.of("packed channels") * frames * side * side
     return Slot("normal", (Dim(GRID * GRID, "batch"), Dim(numbers)))
+
+
+def annotation_text(parameter: inspect.Parameter) -> str:
+    """Return the annotation of a parameter as text, without spaces, an `Optional` around it and
+    `| None`; for a class itself its name without the module, and "_empty" for no annotation."""
+    note = parameter.annotation
+    text = note if isinstance(note, str) else getattr(note, "__name__", "") or str(note)
+    text = str(note) if text == "Optional" else text
+    return re.sub(r"^(typing\.)?Optional\[(.*)\]$", r"\2", text.replace(" ", "")).replace(
+        "|None", ""
+    )
 
 
 def is_plain(name: str, annotation: str) -> bool:

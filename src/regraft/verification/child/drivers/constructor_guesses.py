@@ -17,6 +17,7 @@ from regraft.verification.child.drivers import (
     guessed_slots,
     stated_values,
 )
+from regraft.verification.child.drivers.argument_slots import annotation_text
 from regraft.verification.child.drivers.configuration_objects import has_own_fields, is_config
 from regraft.verification.child.drivers.field_tables import ACTIVATION_PARAMETERS, HIDDEN
 from regraft.verification.child.drivers.guessed_values import value_for
@@ -70,7 +71,7 @@ def _networks(cls: type, parameters: list[inspect.Parameter]) -> dict[str, Stand
     networks = {}
     for parameter in parameters:
         names = {parameter.name, *_targets_of(parameter.name, assignments)}
-        is_unknown = guessed_slots.annotation(parameter).rpartition(".")[2] in ("_empty", "Module")
+        is_unknown = annotation_text(parameter).rpartition(".")[2] in ("_empty", "Module")
         if _is_required(parameter) and is_unknown and not called.isdisjoint(names):
             networks[parameter.name] = StandInNetwork(_number_of_results(names, assignments))
     return networks
@@ -252,9 +253,7 @@ def _guess_value(parameter: inspect.Parameter, config: Any) -> Any:
 
 def _is_text(parameter: inspect.Parameter) -> bool:
     """Return whether a parameter is annotated as a string and has no name of an activation."""
-    return (
-        guessed_slots.annotation(parameter) == "str" and parameter.name not in ACTIVATION_PARAMETERS
-    )
+    return annotation_text(parameter) == "str" and parameter.name not in ACTIVATION_PARAMETERS
 
 
 def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
@@ -264,7 +263,7 @@ def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
     if isinstance(config_value, bool | int | float | str):
         return config_value
     try:
-        return value_for(parameter.name, guessed_slots.annotation(parameter))
+        return value_for(parameter.name, annotation_text(parameter))
     except LookupError:
         return None
 
@@ -285,7 +284,7 @@ def _configs_for(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list
             for value in vars(config).values()
             if hasattr(value, "to_dict")
         ]
-    class_name = guessed_slots.annotation(parameter)
+    class_name = annotation_text(parameter)
     return sorted(config_by_class.values(), key=lambda config: type(config).__name__ != class_name)[
         :CONFIGS
     ]

@@ -14,7 +14,7 @@ import torch
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.argument_variants import signature_of
 from regraft.verification.child.drivers import guessed_slots, input_guesses, input_repairs
-from regraft.verification.child.drivers.argument_slots import Spec, make_call
+from regraft.verification.child.drivers.argument_slots import Spec, annotation_text
 from regraft.verification.child.drivers.field_tables import RESULT_TYPE_FLAG
 from regraft.verification.child.drivers.forward_inputs import (
     CACHE_FLAG,
@@ -25,6 +25,7 @@ from regraft.verification.child.drivers.forward_inputs import (
     SIDE_PREFIX,
 )
 from regraft.verification.child.drivers.input_guesses import AcceptedInputs, Calls
+from regraft.verification.child.drivers.slot_values import make_call
 
 # Pairs of (batch, length) for code that runs for long inputs only; the length is no more than a
 # shrunk model has positions.
@@ -137,8 +138,7 @@ def _is_flag(parameter: inspect.Parameter) -> bool:
     """Return whether a parameter's default is a boolean, or is None or missing for a parameter
     annotated as a boolean, whose value then comes from the configuration or is guessed (False)."""
     return isinstance(parameter.default, bool) or (
-        parameter.default in (None, parameter.empty)
-        and guessed_slots.annotation(parameter) == "bool"
+        parameter.default in (None, parameter.empty) and annotation_text(parameter) == "bool"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from regraft.verification.child.checks.argument_variants import signature_of
-from regraft.verification.child.drivers import described_shapes
+from regraft.verification.child.drivers import argument_objects, described_shapes
 from regraft.verification.child.drivers.applied_layers import layers_by_input, layers_by_list
 from regraft.verification.child.drivers.argument_slots import (
     BATCH,
@@ -20,6 +19,7 @@ from regraft.verification.child.drivers.argument_slots import (
     Dim,
     Sizes,
     Slot,
+    annotation_text,
     is_named,
     is_plain,
     packed_patches,
@@ -77,7 +77,11 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
     documented = {**listed, **described_shapes.documented_slots(model.forward, sizes)}
     slots = {}
     for parameter in filter(_is_guessed, parameters(signature_of(model))):
-        slot = slot_for(parameter.name, annotation(parameter), sizes, is_layer)
+        objects = argument_objects.object_slots(model, parameter, sizes)
+        if objects:
+            slots.update(objects)
+            continue
+        slot = slot_for(parameter.name, annotation_text(parameter), sizes, is_layer)
         if slot.kind != "plain" and not is_named(parameter.name):
             slot = documented.get(parameter.name, slot)
         elif slot.kind in ("mask", "additive") and parameter.name in listed:
@@ -92,7 +96,8 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
     }
     fallback = {} if _first_unnamed(slots) in applied else first
     lists = _slots_of_lists(model, slots)
-    return {**slots, **fallback, **applied, **_packed_images(slots, sizes), **lists}
+    guessed = {**slots, **fallback, **applied, **_packed_images(slots, sizes), **lists}
+    return argument_objects.with_masks_of_images(guessed)
 
 
 def _slots_of_lists(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
@@ -113,7 +118,7 @@ def _is_guessed(parameter: inspect.Parameter) -> bool:
     if parameter.default is parameter.empty:
         return True
     is_plain_default = isinstance(parameter.default, bool | int | float | str)
-    return not (is_plain_default or is_plain(parameter.name, annotation(parameter)))
+    return not (is_plain_default or is_plain(parameter.name, annotation_text(parameter)))
 
 
 def _slots_of_applied_layers(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
@@ -261,14 +266,3 @@ def parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
         for p in signature.parameters.values()
         if p.kind not in variadic_kinds and p.name != "self"
     ]
-
-
-def annotation(parameter: inspect.Parameter) -> str:
-    """Return the annotation of a parameter as text, without spaces, an `Optional` around it and
-    `| None`; for a class itself its name without the module, and "_empty" for no annotation."""
-    note = parameter.annotation
-    text = note if isinstance(note, str) else getattr(note, "__name__", "") or str(note)
-    text = str(note) if text == "Optional" else text
-    return re.sub(r"^(typing\.)?Optional\[(.*)\]$", r"\2", text.replace(" ", "")).replace(
-        "|None", ""
-    )

@@ -62,7 +62,8 @@ class GuessingDriver:
         can be guessed with which it runs.
 
         First come models that functions of the file build, then classes that contain several
-        missing definitions, then the changed definitions and classes that use them, then relatives.
+        missing definitions, then the changed definitions and classes that use them, then relatives,
+        and classes that use relatives which do not run alone.
         The configurations of the task, with which other drivers built models of the file or tried
         to, are tried for classes that take one. An error ends the subjects of one definition only;
         errors, and the reasons for definitions that do not run, are recorded in the ledger.
@@ -85,6 +86,8 @@ class GuessingDriver:
             if relative in session.relatives_to_run() and is_module_class(value):
                 relatives = _relative_subjects(relative.name, value, facts, session)
                 yield from yield_until_error(relatives, ledger, f"{relative.name} (inference)")
+        for name in dict.fromkeys(relative.name for relative in session.relatives_to_run()):
+            yield from _user_subjects(name, facts, session)
 
 
 def _containing_classes(facts: FileFacts, session: Session) -> list[type]:
@@ -130,12 +133,24 @@ def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iter
     elif is_plain_class(value):
         candidates = plain_method_subjects(change, value, facts, session)
     yield from yield_until_error(candidates, session.ledger, f"{name} (inference)")
-    if change in session.uncovered_changes():
+    yield from _user_subjects(name, facts, session)
+
+
+def _user_subjects(name: str, facts: FileFacts, session: Session) -> Iterator[Subject]:
+    """Yield subjects of classes that use a definition, then of those that use it through others, as
+    long as it misses a run."""
+    if _misses_run(name, session):
         callers = _caller_subjects(name, facts, session)
         yield from yield_until_error(callers, session.ledger, f"callers of {name} (inference)")
-    if change in session.uncovered_changes():
+    if _misses_run(name, session):
         outer = _outermost_subjects(name, facts, session)
         yield from yield_until_error(outer, session.ledger, f"users of {name} (inference)")
+
+
+def _misses_run(name: str, session: Session) -> bool:
+    """Return whether a changed definition is uncovered, or a relative of one has not run."""
+    relatives = (relative.name for relative in session.relatives_to_run())
+    return session.needs_run(name) or name in relatives
 
 
 def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Iterator[Subject]:
@@ -147,7 +162,7 @@ def _caller_subjects(definition: str, facts: FileFacts, session: Session) -> Ite
         if name != definition and definition in parts_driver.names_in_methods(cls)
     ]
     for name, cls in callers[:CALLERS]:
-        if session.needs_run(definition):
+        if _misses_run(definition, session):
             yield from _class_subjects(name, cls, facts, session)
 
 
@@ -163,7 +178,7 @@ def _outermost_subjects(definition: str, facts: FileFacts, session: Session) -> 
         if name in above and definition not in parts_driver.names_in_methods(cls)
     }
     for name in sorted(users, key=lambda name: users[name])[:CALLERS]:
-        if session.needs_run(definition):
+        if _misses_run(definition, session):
             yield from _class_subjects(name, classes[name], facts, session)
 
 

@@ -18,7 +18,7 @@ from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.checks.argument_variants import signature_of
 from regraft.verification.child.drivers import input_repairs, loss_labels, model_attempts
-from regraft.verification.child.drivers.argument_slots import Slot, Spec, make_call
+from regraft.verification.child.drivers.argument_slots import Slot, Spec
 from regraft.verification.child.drivers.configuration_objects import config_of
 from regraft.verification.child.drivers.forward_inputs import (
     BESIDE_MAIN_INPUT,
@@ -31,6 +31,7 @@ from regraft.verification.child.drivers.forward_inputs import (
 )
 from regraft.verification.child.drivers.guessed_slots import guess_slots, parameters
 from regraft.verification.child.drivers.model_attempts import Attempt
+from regraft.verification.child.drivers.slot_values import make_call
 
 # Pairs of sizes, each (batch, length); a model is called at both sizes of the first pair that it
 # accepts. The later pairs are for models whose batch statistics need two rows, and for those that
@@ -187,7 +188,11 @@ def _starting_specs(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator
         (main,),
     )
     for names in ((),) if inner else name_groups:
-        spec = {name: slot for name, slot in slots.items() if name in required or name in names}
+        spec = {
+            name: slot
+            for name, slot in slots.items()
+            if name.partition(".")[0] in required or name in names
+        }
         if spec not in yielded:
             yielded.append(spec)
             yield spec

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.drivers.argument_slots import Dim, Sizes, make_call, slot_for
+from regraft.verification.child.drivers.argument_slots import Dim, Sizes, slot_for
+from regraft.verification.child.drivers.slot_values import make_call
 
 OBJECTS = 2  # in each image
 # Returns the keywords with the labels for a call of a model at (batch, length) with a seed.

@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from regraft.verification.child.call_execution import execute, frames_of
 from regraft.verification.child.call_outcomes import Plan, Target
-from regraft.verification.child.drivers.argument_slots import Spec, make_call
+from regraft.verification.child.drivers.argument_slots import Spec
+from regraft.verification.child.drivers.slot_values import make_call
 
 # The (batch, length) of a run during a search: numbers that differ from each other and from common
 # sizes, so that an error message which has them is about the batch or the length.

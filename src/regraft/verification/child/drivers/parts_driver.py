@@ -22,8 +22,9 @@ from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Plan, Target
 from regraft.verification.child.drivers import guessed_slots, input_guesses
-from regraft.verification.child.drivers.argument_slots import Spec, make_call
+from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
+from regraft.verification.child.drivers.slot_values import make_call
 from regraft.verification.child.drivers.subject_reach import class_names_in, measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 

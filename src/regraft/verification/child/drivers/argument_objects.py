@@ -1,0 +1,98 @@
+"""Guess arguments that are objects of a class which the annotation of a parameter names."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.verification.child.drivers.argument_slots import (
+    Dim,
+    Sizes,
+    Slot,
+    annotation_text,
+    slot_for,
+)
+
+# Modules of Python and of libraries whose classes are values of other kinds.
+_OTHER_MODULES = frozenset({"builtins", "typing", "collections", "torch", "numpy", "enum"})
+_OTHER_CLASSES = (nn.Module, torch.Tensor, int, float, str, bytes, dict, list, set, enum.Enum)
+_MOST_ARGUMENTS = 6
+
+
+def object_slots(model: Any, parameter: inspect.Parameter, sizes: Sizes) -> dict[str, Slot]:
+    """Return the slot of an object for a parameter without a default of a model's `forward` whose
+    annotation names a class, and the slots of the arguments that its constructor needs (`Slot`).
+
+    Return {} where the annotation names no such class, or no value is guessed for an argument.
+    """
+    cls = _class_of(parameter.annotation, _globals_of(model))
+    if parameter.default is not parameter.empty or cls is None:
+        return {}
+    try:
+        arguments = [
+            argument
+            for argument in inspect.signature(cls).parameters.values()
+            if argument.default is argument.empty and argument.kind not in _VARIADIC
+        ]
+        slots = {
+            f"{parameter.name}.{argument.name}": slot_for(
+                argument.name, annotation_text(argument), sizes
+            )
+            for argument in arguments
+        }
+    except (LookupError, TypeError, ValueError):
+        return {}
+    if len(slots) > _MOST_ARGUMENTS:
+        return {}
+    return {parameter.name: Slot("object", value=cls), **slots}
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _globals_of(model: Any) -> Mapping[str, Any]:
+    """Return the variables of the module in which a model's `forward` is written."""
+    forward = inspect.unwrap(type(model).forward)
+    return getattr(forward, "__globals__", {})
+
+
+def _class_of(annotation: Any, names: Mapping[str, Any]) -> type | None:
+    """Return the class that an annotation is, or names by a dotted name in a module with some
+    variables; None for another annotation, and for tensors, modules and plain values."""
+    value = annotation
+    if isinstance(annotation, str):
+        first, *attributes = re.sub(r"[\s\"']", "", annotation).split(".")
+        value = names.get(first)
+        for attribute in attributes:
+            value = getattr(value, attribute, None)
+    if not isinstance(value, type) or value is inspect.Parameter.empty:
+        return None
+    if value.__module__.partition(".")[0] in _OTHER_MODULES or issubclass(value, _OTHER_CLASSES):
+        return None
+    return value
+
+
+def with_masks_of_images(slots: Mapping[str, Slot]) -> dict[str, Slot]:
+    """Return slots in which the masks of an object, by their names, say what is padding in the
+    object's first tensor: of images the pixels, (batch, height, width), of other tensors the
+    positions, (batch, length)."""
+    fitted = dict(slots)
+    for name, slot in slots.items():
+        prefix = f"{name}."
+        parts = [key for key in slots if key.startswith(prefix)]
+        tensors = [key for key in parts if slots[key].kind == "normal" and len(slots[key].dims) > 1]
+        if slot.kind != "object" or not tensors:
+            continue
+        dims: tuple[Dim, ...] = slots[tensors[0]].dims
+        places = (dims[0], *dims[2:]) if len(dims) > 3 else dims[:2]
+        for key in parts:
+            if re.search(r"masks?$", key):
+                fitted[key] = replace(slots[key], kind="padding", dims=places)
+    return fitted

@@ -1,0 +1,125 @@
+"""Test arguments of `forward` that are objects of classes named in annotations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from verdicts import verdict_on
+
+from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot
+from regraft.verification.child.drivers.guessed_slots import guess_slots
+from regraft.verification.child.drivers.slot_values import make_call
+
+pytestmark = pytest.mark.usefixtures("here")
+
+PADDED = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Padded:
+    def __init__(self, tensors, mask: torch.Tensor | None):
+        self.tensors, self.mask = tensors, mask
+
+
+class Gate(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((1, width, 1, 1), 0.5))
+
+    def forward(self, x):
+        return x * torch.sigmoid(x) * self.scale
+
+
+class Backbone(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 4, 4)
+        self.gate = Gate(8)
+
+    def forward(self, batch: Padded):
+        features = self.gate(self.stem(batch.tensors))
+        mask = F.interpolate(batch.mask[None].float(), size=features.shape[-2:])[0].bool()
+        return features.masked_fill(mask[:, None], 0.0)
+"""
+
+MEMORY = """\
+import torch
+from torch import nn
+
+
+class Memory:
+    def __init__(self):
+        self.states = None
+
+    def store(self, states):
+        self.states = states
+
+
+class Cell(nn.Module):
+    def __init__(self, width=16):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x, memory: Memory):
+        memory.store(self.linear(x) * torch.sigmoid(x))
+        return memory.states + x
+"""
+
+
+def slots_in(text: str, name: str, **options: Any) -> dict[str, Slot]:
+    """Return the slots that are guessed for a class of a text."""
+    namespace: dict[str, Any] = {"__name__": "texts"}
+    exec(compile(text, "texts.py", "exec"), namespace)
+    return guess_slots(namespace[name](**options), True, 16)
+
+
+def test_an_object_of_images_has_a_mask_of_its_pixels() -> None:
+    slots = slots_in(PADDED, "Backbone")
+    assert slots["batch.tensors"].dims == (BATCH, Dim(3), Dim(32), Dim(32))
+    assert slots["batch.mask"].dims == (BATCH, Dim(32), Dim(32))
+    batch = make_call(slots, (2, 5), 0).kwargs["batch"]
+    assert batch.tensors.shape == (2, 3, 32, 32)
+    assert batch.mask.sum().item() == 32 * 8 and batch.mask[1, :, -8:].all()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default"),
+    [("nn.Module", ""), ("list[Padded]", ""), ("Padded | None", ""), ("Padded", " = None")],
+)
+def test_other_annotations_and_defaults_give_no_object(annotation: str, default: str) -> None:
+    text = PADDED.replace("batch: Padded", f"batch: {annotation}{default}")
+    assert "batch.tensors" not in slots_in(text, "Backbone")
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        (PADDED, "x * torch.sigmoid(x) * self.scale", "torch.sigmoid(x) * x * self.scale"),
+        (MEMORY, "self.linear(x) * torch.sigmoid(x)", "torch.sigmoid(x) * self.linear(x)"),
+    ],
+)
+def test_a_class_that_takes_an_object_runs(
+    text: str, before: str, after: str, tmp_path: Path
+) -> None:
+    verdict = verdict_on(tmp_path, text, before, after)
+    assert verdict.status == "proved", verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x * torch.sigmoid(x) * self.scale", "x * torch.sigmoid(x) * self.scale * 1.01"),
+        ("masked_fill(mask[:, None], 0.0)", "masked_fill(mask[:, None], 1.0)"),
+    ],
+)
+def test_a_change_of_what_an_object_leads_to_is_refuted(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    assert verdict_on(tmp_path, PADDED, before, after).status == "refuted"
