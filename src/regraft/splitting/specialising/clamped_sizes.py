@@ -31,11 +31,12 @@ def settle_clamped_sizes(
     state: Specialisation, node: ast.AST, value: TensorValue, observation: Observed
 ) -> TensorValue:
     """Return the value with those sizes open that are equal in both worlds, although they depend on
-    open sizes; with `state.clamps.guarded`, and where PyTorch cannot tell, the host checks instead
-    that they are as in the example.
+    open sizes: on symbols for these, as PyTorch computes them, or else on runs with smaller sizes.
 
-    Where the number of results may depend so, the host checks the size that decides it. Raises
-    Unsplittable where neither can be.
+    With `state.clamps.guarded` the host checks instead that these sizes are as in the example. It
+    checks all sizes that are equal in both worlds where none depends on open sizes, but a call
+    narrows and may raise for others, and the size that decides the number of results where that
+    may depend on it. Raises Unsplittable where the host cannot check.
     """
     if not is_suspect(state, value, observation):
         return value

@@ -107,7 +107,7 @@ def pack_tuple(key: str, steps: list[Step], names: Names) -> Value:
 
 def is_plain_part(names: Names, code: ast.expr) -> bool:
     """Return whether the expression of an element of a tuple is a constant, or the name of a
-    number, a text or a tensor."""
+    number, a text or a tensor, with or without a unary operator as in `-1` or `not flag`."""
     if isinstance(code, ast.UnaryOp):
         code = code.operand
     if isinstance(code, ast.Constant):

@@ -15,7 +15,6 @@ from typing import Any
 from torch import nn
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.checks.attribute_stores import LateStore, late_stores
 from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
     assignments_of,
@@ -23,6 +22,7 @@ from regraft.verification.child.checks.attribute_variants import (
     other_value,
 )
 from regraft.verification.child.checks.code_replacement import syntax_tree
+from regraft.verification.child.checks.stores_after_construction import LateStore, late_stores
 from regraft.verification.child.drivers.source_hints import compared_strings
 from regraft.verification.names_and_scopes import name_of
 
