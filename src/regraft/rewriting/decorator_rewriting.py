@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from regraft.matching.decorated_definitions import Definition, definition
 from regraft.matching.pattern import Decorator
 from regraft.matching.result import Match
-from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.single_output import Patch
+from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.layout import indentation
 from regraft.source.syntax_walk import walk

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from regraft.matching.loop_values import is_before, step_nodes, time_before_loop
 from regraft.rewriting.assignments import target_name
 from regraft.rewriting.hoisting_checks import HoistingChecks
-from regraft.rewriting.kernel_call_source import Renderer, Withheld
+from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.single_output import Patch
 from regraft.rewriting.superfluous_statements import block_of
+from regraft.rewriting.withheld import Withheld
 from regraft.source.layout import Layout, indentation
 from regraft.source.syntax_walk import walk
 from regraft.source.text import Edit, Span

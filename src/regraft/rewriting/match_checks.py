@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from regraft.matching.memory import SHARING_OPS, freshly_written_values, possible_sources
 from regraft.matching.result import Match
-from regraft.rewriting.kernel_call_source import Withheld
+from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure import guards

@@ -9,12 +9,12 @@ from regraft.matching.result import Assumes, Holds, Match
 from regraft.rewriting.decorator_rewriting import decorate
 from regraft.rewriting.guarded_rewriting import GuardedRewriter
 from regraft.rewriting.hoisted_rewriting import HoistedRewriter
-from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.multiple_outputs import MultipleOutputRewriter
 from regraft.rewriting.recurrence_rewriting import RecurrenceRewriter
 from regraft.rewriting.sequential_head import SequentialHeadRewriter, ends_in_sequential
 from regraft.rewriting.sequential_rewriting import SequentialRewriter, is_inside_sequential
 from regraft.rewriting.single_output import Mode, Patch, Rewriter
+from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 
 __all__ = ["Mode", "Patch", "rewrite"]

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from regraft.dsl.syntax import Var
 from regraft.rewriting.assignments import target_name
-from regraft.rewriting.kernel_call_source import Renderer, Withheld
+from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.single_output import Patch, Rewriter
 from regraft.rewriting.superfluous_statements import StatementPlan
+from regraft.rewriting.withheld import Withheld
 from regraft.source.layout import Layout, indentation, without_parentheses
 from regraft.source.text import Edit, Span
 from regraft.structure.model import Node, Statement, Value

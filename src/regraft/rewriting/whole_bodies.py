@@ -7,7 +7,7 @@ import ast
 
 from regraft.dsl.syntax import Operand, Ref, Var
 from regraft.matching.whole_bodies import BodyMatch
-from regraft.rewriting.kernel_call_source import Withheld
+from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.layout import Layout, indentation
 from regraft.source.syntax_walk import walk

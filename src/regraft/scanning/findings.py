@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from regraft.matching.decorated_definitions import definition
 from regraft.matching.result import Match
 from regraft.matching.whole_bodies import BodyMatch
-from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.match_rewriting import Mode, Patch, rewrite
 from regraft.rewriting.whole_bodies import rewrite_body
+from regraft.rewriting.withheld import Withheld
 from regraft.rules import Rule
 from regraft.rules.loading import is_selected
 from regraft.rules.worth import Worth

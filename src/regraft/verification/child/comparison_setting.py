@@ -20,6 +20,7 @@ from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.model_pair import Pair, build_both
+from regraft.verification.child.reverted_definitions import blame, revert
 from regraft.verification.child.session import Session
 
 SEEDS = (0, 1)
@@ -75,12 +76,12 @@ def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
     None where no model can be built, or every definition is refuted."""
     result = build_both(subject, seed, session)
     while isinstance(result, Difference):
-        guilty = session.blame(lambda: as_difference(build_both(subject, seed, session)))
+        guilty = blame(session, lambda: as_difference(build_both(subject, seed, session)))
         for name in guilty:
             session.ledger.refute(
                 name, result.sentence, describe_failure(subject, seed, None, None, result)
             )
-        session.revert(guilty)
+        revert(session, guilty)
         result = build_both(subject, seed, session) if session.ledger.unrefuted() else None
     return result
 

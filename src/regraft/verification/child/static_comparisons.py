@@ -7,6 +7,7 @@ from pathlib import Path
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.file_import import load_copy
 from regraft.verification.child.result_comparison import describe_differences
+from regraft.verification.child.reverted_definitions import revert
 from regraft.verification.child.session import Session
 from regraft.verification.child.signature_comparison import signature_difference
 from regraft.verification.child.state_leaves import variable_leaves
@@ -70,4 +71,4 @@ def refute_excluded(session: Session, excluded: list[str]) -> None:
     them."""
     for name in excluded:
         session.ledger.refute(name, "excluded", {})
-    session.revert(tuple(excluded))
+    revert(session, tuple(excluded))

@@ -15,6 +15,7 @@ from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.device_placement import compare_placement
 from regraft.verification.child.drivers.standalone_parts import Part
 from regraft.verification.child.failure_description import describe_failure
+from regraft.verification.child.reverted_definitions import blame, revert
 from regraft.verification.child.session import Session, build_seeded
 
 _META = torch.device("meta")
@@ -55,13 +56,13 @@ def refute_other_devices(part: Part, session: Session) -> None:
         return difference
 
     difference = find_difference()
-    for definition in session.blame(find_difference) if difference is not None else ():
+    for definition in blame(session, find_difference) if difference is not None else ():
         session.ledger.refute(
             definition,
             f"{difference.sentence} ({subject.name})" if difference else "",
             describe_failure(subject, 0, None, None, difference) if difference else {},
         )
-    session.revert(session.ledger.refuted())
+    revert(session, session.ledger.refuted())
 
 
 def _build(part: Part, module: ModuleType) -> Any:
