@@ -40,6 +40,7 @@ from regraft.splitting.specialising.changing_calls import (
 from regraft.splitting.specialising.code_running import run_operation
 from regraft.splitting.specialising.deciding_modules import has_to_be_followed, run_as_operation
 from regraft.splitting.specialising.either_values import require_tensor
+from regraft.splitting.specialising.followed_code import LocalFunction
 from regraft.splitting.specialising.generators import is_generator, read_at_once
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.lasting_effects import changes_outside
@@ -70,7 +71,7 @@ from regraft.splitting.specialising.stand_ins import (
     holds_local_function,
     read_sequence,
 )
-from regraft.splitting.specialising.state import LocalFunction, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.sums_and_extremes import find_extreme_position
 from regraft.splitting.specialising.table_lookups import get_from_table
 from regraft.splitting.specialising.tensor_calls import (

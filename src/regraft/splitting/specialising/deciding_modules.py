@@ -18,9 +18,10 @@ from regraft.splitting.specialising.code_running import (
     list_constant_tensors,
     run_code,
 )
+from regraft.splitting.specialising.followed_code import NotRun
 from regraft.splitting.specialising.object_changes import undo_stores
 from regraft.splitting.specialising.stand_ins import holds_local_function
-from regraft.splitting.specialising.state import NotRun, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 
 def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> bool:

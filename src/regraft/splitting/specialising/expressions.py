@@ -34,13 +34,14 @@ from regraft.splitting.specialising.decisions import (
     evaluate_conditional,
     evaluate_named_expression,
 )
+from regraft.splitting.specialising.followed_code import Frame
 from regraft.splitting.specialising.host_sets import (
     evaluate_set_comprehension,
     evaluate_set_display,
 )
 from regraft.splitting.specialising.indexing import evaluate_subscript
 from regraft.splitting.specialising.operators import evaluate_operator
-from regraft.splitting.specialising.state import Frame, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 
 def evaluate_constant(state: Specialisation, node: ast.Constant) -> Value:

@@ -15,10 +15,11 @@ import torch
 from regraft.splitting.program.control_flow import contains_leave, returns_in_loop
 from regraft.splitting.program.statements import assigned_names
 from regraft.splitting.program.values import StaticValue, Value
+from regraft.splitting.specialising.followed_code import Frame, LocalFunction
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.local_functions import body_nodes, make_stand_in_function
 from regraft.splitting.specialising.method_calls import evaluate_arguments
-from regraft.splitting.specialising.state import Frame, LocalFunction, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 YIELDS = (ast.Yield, ast.YieldFrom)
 # functions that use a generator up at once

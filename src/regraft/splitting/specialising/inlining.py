@@ -8,20 +8,20 @@ import textwrap
 from typing import Any
 
 from regraft.splitting.program import deque_class
-from regraft.splitting.program.control_flow import (
-    WithoutLeavingElses,
-    assign_to,
+from regraft.splitting.program.control_flow import assign_to, move_exits_to_tails
+from regraft.splitting.program.early_returns import (
     attach_following,
-    mark_uses,
-    move_exits_to_tails,
     without_loop_returns,
     without_try_returns,
 )
+from regraft.splitting.program.leaving_elses import WithoutLeavingElses
+from regraft.splitting.program.use_marks import mark_uses
 from regraft.splitting.program.value_tests import has_kind
 from regraft.splitting.program.values import LostValue, StaticValue, Value
 from regraft.splitting.specialising.closures import drop_ended_names
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.elements import get_element, make_tuple
+from regraft.splitting.specialising.followed_code import Frame
 from regraft.splitting.specialising.lasting_effects import find_changed_container
 from regraft.splitting.specialising.local_functions import (
     body_nodes,
@@ -34,7 +34,7 @@ from regraft.splitting.specialising.stand_ins import (
     holds_local_function,
     make_object,
 )
-from regraft.splitting.specialising.state import Frame, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import store_name
 
 

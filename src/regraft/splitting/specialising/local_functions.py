@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.specialising.state import NotRun
+from regraft.splitting.specialising.followed_code import NotRun
 
 # what has names of its own
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)

@@ -10,13 +10,9 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import Unrunnable, Unsplittable
-from regraft.splitting.program.control_flow import (
-    peel_for,
-    peel_while,
-    single_iteration_body,
-    without_else,
-)
+from regraft.splitting.program.leaving_elses import without_else
 from regraft.splitting.program.literals import literal
+from regraft.splitting.program.loop_peeling import peel_for, peel_while, single_iteration_body
 from regraft.splitting.program.residual import (
     Branch,
     HostStep,
@@ -33,14 +29,13 @@ from regraft.splitting.program.value_tests import list_parts
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.assignments import store
 from regraft.splitting.specialising.carried_names import NotSettled
-from regraft.splitting.specialising.elements import (
-    list_elements,
-)
+from regraft.splitting.specialising.elements import list_elements
 from regraft.splitting.specialising.fixpoint import (
     follow_to_fixpoint,
     forget_constants,
     list_assigned_names,
 )
+from regraft.splitting.specialising.followed_code import FollowedLoop
 from regraft.splitting.specialising.generators import (
     count_elements,
     execute_for_generator,
@@ -49,7 +44,7 @@ from regraft.splitting.specialising.generators import (
 from regraft.splitting.specialising.mapped_elements import expand_mapped_loop
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import read_sequence
-from regraft.splitting.specialising.state import FollowedLoop, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
 
 MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
