@@ -93,9 +93,8 @@ class _Proofs:
     def verdicts_on(self, rewritten: bytes) -> tuple[Verdict, ...]:
         """Verify a rewrite. Definitions that tested rules rewrote, and that were proved beside
         others, keep their evidence where they are all that is left, and nothing differs now."""
-        trees = {
-            name: ast.dump(node) for name, node in definitions_by_name(ast.parse(rewritten)).items()
-        }
+        definitions = definitions_by_name(ast.parse(rewritten))
+        trees = {name: ast.dump(node) for name, node in definitions.items()}
         confirmed = {
             name: verdict
             for name, (tree, verdict) in self.proved.items()

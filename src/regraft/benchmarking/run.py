@@ -127,13 +127,8 @@ def _rewritten(
     if options.verify:
         seconds = step_seconds(model, calls, "training" in options.modes, device)
         examination = examination_of(model, calls, seconds)
-    variants = Variants(
-        model,
-        rules,
-        verify=options.verify,
-        project=options.project,
-        examination=examination,
-    )
+    verify, project = options.verify, options.project
+    variants = Variants(model, rules, verify=verify, project=project, examination=examination)
     if options.verify:
         recorder.result.notes += (variants.examination.sentence,)
     return variants

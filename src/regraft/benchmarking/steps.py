@@ -191,6 +191,12 @@ def _peak_of_warm(run_step: Step, device: torch.device) -> int:
         run_step()
         wait(device)
         return int(torch.cuda.max_memory_allocated(device) - before)
+    return _peak_by_profiler(run_step)
+
+
+def _peak_by_profiler(run_step: Step) -> int:
+    """Return the peak bytes of a step on the CPU: the highest sum of what it has allocated and
+    freed. Raises BenchError where the profiler records no memory."""
     gc.collect()
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True

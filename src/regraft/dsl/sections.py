@@ -135,13 +135,7 @@ def _target_end(side: Side, arrow: Token) -> int:
     for index, piece in enumerate(side):
         if isinstance(piece, Piece) and _is_keep(piece):
             return index + 1
-    newlines = [
-        index
-        for index, part in enumerate(side)
-        if not isinstance(part, Piece) and _is_line_separator(side, index)
-    ]
-    blank_lines = [index for index in newlines if re.search(r"\n[ \t\r]*\n", str(side[index]))]
-    ends = blank_lines or newlines
+    ends = _possible_ends(side)
     if len(ends) != 1:
         raise NotationError(
             "a second `=>`, and it is not clear where the first replacement ends: start a new"
@@ -149,6 +143,18 @@ def _target_end(side: Side, arrow: Token) -> int:
             arrow,
         )
     return ends[0]
+
+
+def _possible_ends(side: Side) -> list[int]:
+    """Return the indices of the blank lines between two statements in `side`; of the newlines there
+    where it has no blank line."""
+    newlines = [
+        index
+        for index, part in enumerate(side)
+        if not isinstance(part, Piece) and _is_line_separator(side, index)
+    ]
+    blank_lines = [index for index in newlines if re.search(r"\n[ \t\r]*\n", str(side[index]))]
+    return blank_lines or newlines
 
 
 def _is_line_separator(side: Side, index: int) -> bool:

@@ -112,23 +112,23 @@ def _bind_constructor(
     """Return the bindings extended by the variables among a constructor's operands, or, as text,
     which argument is not the pattern's. An argument that the source leaves out is its default, or
     unknown where it has none."""
-    layer_type = table().layer(layer_pattern.type)
-    defaults = (
-        {parameter.name: parameter.default for parameter in layer_type.init if parameter.optional}
-        if layer_type
-        else {}
-    )
     for name, operand in layer_pattern.args:
-        value = layer.args.get(name)
-        if value is None:
-            value = (
-                Value(0, "const", const=defaults[name]) if name in defaults else Value(0, "unknown")
-            )
+        value = layer.args.get(name) or _default_argument(layer_pattern.type, name)
         if isinstance(operand, Var):
             bindings = {**bindings, operand.name: value}
         elif not isinstance(operand, Wildcard) and not is_certainly(operand, value):
             return f"{layer.path or layer.type} is built with another {name}"
     return bindings
+
+
+def _default_argument(layer_type: str, name: str) -> Value:
+    """Return the default of an argument of a layer's constructor; an unknown value where it has
+    none."""
+    layer = table().layer(layer_type)
+    for parameter in layer.init if layer is not None else ():
+        if parameter.name == name and parameter.optional:
+            return Value(0, "const", const=parameter.default)
+    return Value(0, "unknown")
 
 
 def names_layer(pattern_node: PatternNode) -> bool:

@@ -191,15 +191,11 @@ class _Matcher:
     def _next_candidates(
         self, outputs: tuple[str, ...], last: Node, state: State
     ) -> Sequence[Node]:
-        """Return candidates for the next output, all after the node `last`.
-
-        They take a value that a variable is bound to already; where there is none, all nodes of the
-        operation will do.
-        """
+        """Return candidates for the next output, all after the node `last`: nodes that take a value
+        to which a variable is bound already; where there is none, all nodes of the operation."""
         if not outputs:
             return ()
-        pattern_node = self.pattern.producers[outputs[0]]
-        bindings = state[0]
+        pattern_node, bindings = self.pattern.producers[outputs[0]], state[0]
         bound_values = [
             bindings[operand.name]
             for _, operand in pattern_node.args

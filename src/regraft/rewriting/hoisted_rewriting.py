@@ -141,11 +141,7 @@ class HoistedRewriter(HoistingChecks):
         call  the text of the kernel call
         """
         function = self.match.body.node
-        around = [
-            node
-            for node in ast.walk(function)
-            if isinstance(node, ast.For) and any(inner is loop for inner in ast.walk(node))
-        ]
+        around = _loops_around(loop, function)
         wanted = ast.parse(call, mode="eval").body
         for place in dict.fromkeys([*around, loop]):
             block = block_of(function, place)
@@ -194,6 +190,15 @@ class HoistedRewriter(HoistingChecks):
             for attribute in ("id", "arg", "name")
         }.union(qualified)
         return next(new for new in _numbered(name) if new not in used)
+
+
+def _loops_around(loop: ast.stmt, function: ast.AST) -> list[ast.For]:
+    """Return the `for` loops of a function in which a loop stands, itself included."""
+    return [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.For) and any(inner is loop for inner in ast.walk(node))
+    ]
 
 
 def _further_indices(subscript: ast.AST) -> list[ast.expr]:

@@ -321,13 +321,10 @@ class Rewriter(StatementRewriter):
                 continue
             statement_span = self.source.span(statement)
             if statement in reduced:
-                assert (
-                    isinstance(statement, ast.Assign | ast.AnnAssign)
-                    and statement.value is not None
-                )
-                node = reduced[statement].node
-                assert node is not None
-                inner, text = self.source.span(statement.value), self._reduced_text(node)
+                assert isinstance(statement, ast.Assign | ast.AnnAssign)
+                node, value = reduced[statement].node, statement.value
+                assert node is not None and value is not None
+                inner, text = self.source.span(value), self._reduced_text(node)
             else:
                 inner, text = span, call
             lines.append(self._statement_line(statement_span, inner, text, indent))

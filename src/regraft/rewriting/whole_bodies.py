@@ -26,20 +26,9 @@ def rewrite_body(
     source, statements = imports.source, match.statements
     line = statements[0].lineno
     span = Span(source.span(statements[0]).start, source.span(statements[-1]).end)
-    if any(span.start < comment.start < span.end for comment in source.comments_near(span)):
-        return Withheld("a comment stands inside the code that would change", line)
-    if source.text[source.line_starts[line - 1] : span.start].strip():
-        return Withheld("several statements share a line", line)
-    if any("jit" in ast.unparse(decorator) for decorator in match.function.decorator_list):
-        return Withheld(
-            "TorchScript compiles this function, and would have to compile the kernel", line
-        )
-    if not match.pattern.is_block and any(
-        isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in walk(match.function)
-    ):
-        return Withheld("the function is a generator", line)
-    if imports.obstacle:
-        return Withheld(imports.obstacle, line)
+    obstacle = _obstacle(match, span, imports)
+    if obstacle:
+        return Withheld(obstacle, line)
     apply = match.pattern.target.apply
     assert isinstance(apply.callee, Ref)
 
@@ -60,3 +49,20 @@ def rewrite_body(
     layout = Layout(source, Span(span.start, span.end), indentation(source, span.start), head)
     call = layout.call(imports.spell(apply.callee.path), arguments)
     return Edit(span, head + call), span, frozenset({apply.callee.path})
+
+
+def _obstacle(match: BodyMatch, span: Span, imports: Imports) -> str:
+    """Return why it would not be safe to replace the matched statements, which are in `span`; ""
+    where it is."""
+    source, line = imports.source, match.statements[0].lineno
+    if any(span.start < comment.start < span.end for comment in source.comments_near(span)):
+        return "a comment stands inside the code that would change"
+    if source.text[source.line_starts[line - 1] : span.start].strip():
+        return "several statements share a line"
+    if any("jit" in ast.unparse(decorator) for decorator in match.function.decorator_list):
+        return "TorchScript compiles this function, and would have to compile the kernel"
+    if not match.pattern.is_block and any(
+        isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in walk(match.function)
+    ):
+        return "the function is a generator"
+    return imports.obstacle

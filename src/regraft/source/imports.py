@@ -41,19 +41,14 @@ class Imports:
 
     def spell(self, qualified: str) -> str:
         """Return a qualified name as this file may write it, by the shortest spelling through
-        present imports.
-
-        Note a new import.
-        """
+        present imports; note an import that has to be added."""
         spellings = [
             local + qualified[len(qualified_name) :]
             for local, qualified_name in self._qualified_names()
             if qualified == qualified_name or qualified.startswith(qualified_name + ".")
         ]
         if spellings:
-            return min(
-                spellings, key=lambda spelling: (spelling.count("."), len(spelling), spelling)
-            )
+            return min(spellings, key=lambda text: (text.count("."), len(text), text))
         if qualified.startswith("torch.") and not qualified.startswith("torch.nn.functional."):
             self.local_names["torch"] = "torch"
             return qualified
@@ -91,16 +86,10 @@ class Imports:
         if module == "regraft.ops":
             return self.home
         own_parts, module_parts = self._package.split("."), module.split(".")
-        shared_length = sum(
-            1
-            for _ in takewhile(
-                lambda pair: pair[0] == pair[1], zip(own_parts, module_parts, strict=False)
-            )
-        )
-        relative = "." * (len(own_parts) - shared_length + 1) + ".".join(
-            module_parts[shared_length:]
-        )
+        pairs = zip(own_parts, module_parts, strict=False)
+        shared_length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         level = len(own_parts) - shared_length + 1
+        relative = "." * level + ".".join(module_parts[shared_length:])
         is_own_style = any(
             isinstance(node, ast.ImportFrom) and node.level == level
             for node in self.source.tree.body
@@ -197,12 +186,8 @@ def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
         node = pending.pop()
         end = getattr(node, "end_lineno", None)
         if end is not None:
-            first = min(
-                [
-                    node.lineno,  # type: ignore[attr-defined]
-                    *(decorator.lineno for decorator in getattr(node, "decorator_list", ())),
-                ]
-            )
+            decorators = getattr(node, "decorator_list", ())
+            first = min([node.lineno, *(decorator.lineno for decorator in decorators)])  # type: ignore[attr-defined]
             index = bisect_left(lines, first)
             if index == len(lines) or lines[index] > end:
                 continue

@@ -201,15 +201,12 @@ def store_network(key: str, directory: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root) as temporary:
-            shutil.copytree(
-                directory, Path(temporary) / key, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(directory, Path(temporary) / key, ignore=ignore)
             shutil.rmtree(root / key, ignore_errors=True)
             os.replace(Path(temporary) / key, root / key)
-        oldest = sorted(
-            (entry for entry in root.iterdir() if entry.is_dir()),
-            key=lambda entry: entry.stat().st_mtime,
-        )
+        networks = (entry for entry in root.iterdir() if entry.is_dir())
+        oldest = sorted(networks, key=lambda entry: entry.stat().st_mtime)
         for entry in oldest[:-MAX_NETWORKS]:
             shutil.rmtree(entry, ignore_errors=True)
     except OSError:

@@ -322,13 +322,5 @@ def _stored_layers(
     if not value.layers and value.const is not None and value.origin not in ("global", "phi"):
         yield Layer("", path, {"value": value}, guard, lines=lines)
     for layer in value.layers:
-        yield Layer(
-            layer.type,
-            path,
-            layer.args,
-            guards.conjoin(guard, layer.guard) if layer.guard is not guard else guard,
-            layer.source,
-            layer.choice,
-            layer.items,
-            layer.lines,
-        )
+        own_guard = guards.conjoin(guard, layer.guard) if layer.guard is not guard else guard
+        yield replace(layer, path=path, guard=own_guard)

@@ -190,13 +190,10 @@ def _subscript(frame: Frame, expr: ast.expr) -> Value:
         return layers.choice(frame, base, index, expr)
     if base.layers and base.layers[0].type in layers.CONTAINERS:
         return element(frame, base, expr)
-    if (
-        base.items is not None
-        and isinstance(index.const, int)
-        and -len(base.items) <= index.const < len(base.items)
-    ):
+    items, number = base.items, index.const
+    if items is not None and isinstance(number, int) and -len(items) <= number < len(items):
         glue(frame, "py.item", (base, index), expr)
-        return base.items[index.const]
+        return items[number]
     kind: Kind = "tensor" if base.kind == "tensor" else "unknown"
     if base.kind == "unknown":
         calls.record_custom_code(frame, "__add__", expr)

@@ -122,23 +122,19 @@ class ModuleScopes:
             return False
         owner = cls
         while name not in self.module.methods(owner):
-            bases = [base.id for base in owner.bases if isinstance(base, ast.Name)]
-            if (
-                len(owner.bases) != 1
-                or not bases
-                or bases[0] not in self.module.classes
-                or name in class_variables(owner)
-            ):
+            base = self._only_base(owner)
+            if base is None or name in class_variables(owner):
                 return False
-            owner = self.module.classes[bases[0]]
-        is_redefined = (
-            sum(
-                isinstance(statement, _FUNCTIONS) and statement.name == name
-                for statement in owner.body
-            )
-            > 1
-        )
+            owner = base
+        functions = [statement for statement in owner.body if isinstance(statement, _FUNCTIONS)]
+        is_redefined = sum(function.name == name for function in functions) > 1
         return not is_redefined and name not in class_variables(owner)
+
+    def _only_base(self, cls: ast.ClassDef) -> ast.ClassDef | None:
+        """Return the base class of a class that has one base, which this file defines under its
+        plain name; None for any other class."""
+        base = cls.bases[0] if len(cls.bases) == 1 else None
+        return self.module.classes.get(base.id) if isinstance(base, ast.Name) else None
 
     @cached_property
     def _attributes_set_anywhere(self) -> frozenset[str]:

@@ -80,22 +80,10 @@ class Job:
         fatal_definitions: dict[str, str] = {}
         avoided_steps: list[str] = []
         while True:
-            with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
-                folder = Path(name)
-                remaining_seconds = max(1.0, deadline - time.monotonic())
-                self._write_request(
-                    folder, remaining_seconds, tuple(fatal_definitions), avoided_steps
-                )
-                child_exit = run_child(
-                    self.python,
-                    folder,
-                    remaining_seconds,
-                    self.memory_limit,
-                    self._imports(),
-                    self.watch,
-                    self.containment,
-                )
-                result = read_result(folder)
+            remaining_seconds = max(1.0, deadline - time.monotonic())
+            child_exit, result = self._run_child(
+                remaining_seconds, tuple(fatal_definitions), avoided_steps
+            )
             if child_exit.how == "finished":
                 break
             blamed = self._blame(child_exit, result)
@@ -114,6 +102,24 @@ class Job:
                 break
         self._check_request_was_possible(result)
         return result, fatal_definitions
+
+    def _run_child(
+        self, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]
+    ) -> tuple[Exit, dict[str, Any]]:
+        """Run one child for at most `seconds` on the clock; return how it ended, and its result."""
+        with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            self._write_request(folder, seconds, excluded, avoided_steps)
+            child_exit = run_child(
+                self.python,
+                folder,
+                seconds,
+                self.memory_limit,
+                self._imports(),
+                self.watch,
+                self.containment,
+            )
+            return child_exit, read_result(folder)
 
     def _check_request_was_possible(self, result: dict[str, Any]) -> None:
         """Raise VerifyError where the child had no torch or could not load the driver."""
@@ -165,12 +171,9 @@ class Job:
         survived.
         """
         step = child_exit.step
-        if (
-            # what all processes use together is not the fault of the last step
-            child_exit.how in ("time limit", "limit")
-            or child_exit.code == INTERNAL
-            or step.get("side") != "changed"
-        ):
+        # what all processes use together is not the fault of the last step
+        is_shared = child_exit.how in ("time limit", "limit") or child_exit.code == INTERNAL
+        if is_shared or step.get("side") != "changed":
             return {}
         reason = (
             f"the changed version fails where the original works: {child_exit.cause}, at"

@@ -156,8 +156,7 @@ def used_names(node: ast.AST) -> frozenset[str]:
 
 def _type_test_names(node: ast.AST) -> set[str]:
     """Return the names that occur only in the second argument of `isinstance` and `issubclass`: no
-    object is built of them.
-    """
+    object is built of them."""
     calls = [
         call
         for call in ast.walk(node)
@@ -172,9 +171,8 @@ def _type_test_names(node: ast.AST) -> set[str]:
     elsewhere = {
         n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in test_nodes
     }
-    return {
-        name for tested_type in tested_types for name in mentioned_names(tested_type)
-    } - elsewhere
+    tested = {name for tested_type in tested_types for name in mentioned_names(tested_type)}
+    return tested - elsewhere
 
 
 def base_names(node: ast.ClassDef) -> set[str]:

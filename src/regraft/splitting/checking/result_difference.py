@@ -33,10 +33,7 @@ def difference(got: Any, expected: Any) -> str:
         return f"a {type(got).__name__} instead of a {type(expected).__name__}"
     if isinstance(expected, float):
         return difference(torch.tensor(got), torch.tensor(expected))
-    got, expected = (
-        elements_in_order(comparable_contents(got)),
-        elements_in_order(comparable_contents(expected)),
-    )
+    got, expected = (elements_in_order(comparable_contents(value)) for value in (got, expected))
     if isinstance(expected, (tuple, list)):
         return difference_of_elements(got, expected)
     return "" if got == expected else f"{got!r} instead of {expected!r}"

@@ -54,6 +54,17 @@ class Artifacts:
         used = [number for number, key in enumerate(inputs) if key in read_names]
         return {"model": list(self.models).index(key), "weights": weights, "used": used}
 
+    def _locate_weights(self, graph: onnx.GraphProto, weights: list[int]) -> None:
+        """Note in the initializers whose weights were taken out of a graph where these lie in
+        `weights.bin`. weights: their numbers, in the order of the initializers."""
+        places = [*self.weights.values()]
+        external_weights = [tensor for tensor in graph.initializer if tensor.external_data]
+        for tensor, number in zip(external_weights, weights, strict=True):
+            dtype, shape, offset = places[number]
+            size = numpy.dtype(dtype).itemsize * int(numpy.prod(shape, dtype=int))
+            tensor.external_data.add(key="offset", value=str(offset))
+            tensor.external_data.add(key="length", value=str(size))
+
     def add_standalone(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
         """Write a region's model as `region_*.onnx`, a file that says where its weights lie in
         `weights.bin`, unless an equal one was written; return the region's entry in the manifest.
@@ -65,13 +76,7 @@ class Artifacts:
         weights = self.take_weights(model.graph)
         read_names = {graph_input.name for graph_input in model.graph.input}
         rename_by_position(model.graph, {key: f"i{number}" for number, key in enumerate(inputs)})
-        places = [*self.weights.values()]
-        external_weights = [tensor for tensor in model.graph.initializer if tensor.external_data]
-        for tensor, number in zip(external_weights, weights, strict=True):
-            dtype, shape, offset = places[number]
-            size = numpy.dtype(dtype).itemsize * int(numpy.prod(shape, dtype=int))
-            tensor.external_data.add(key="offset", value=str(offset))
-            tensor.external_data.add(key="length", value=str(size))
+        self._locate_weights(model.graph, weights)
         model_bytes = model.SerializeToString(deterministic=True)
         key = digest(model_bytes)
         if key not in self.file_by_digest:

@@ -149,9 +149,7 @@ def attach_following(body: list[ast.stmt], result: str, returned: str) -> None:
     body: statements after `without_loop_returns`, with each return at the end of a path. result,
     returned: as there; `following` assigns them in the place of its returns.
     """
-    if not body:
-        return
-    test = body[-1]
+    test = body[-1] if body else None
     if not isinstance(test, ast.If):
         return
     attach_following(test.body, result, returned)

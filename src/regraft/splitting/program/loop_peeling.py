@@ -56,11 +56,8 @@ def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
     leave_empty.unlabelled = True  # type: ignore[attr-defined]  # as where a loop ends
     remainder = ast.Subscript(sequence, ast.Slice(ast.Constant(1)), ast.Load())
     following = mark_peeled(node, ast.For(node.target, remainder, node.body, []))
-    return make_single_loop(
-        node,
-        unused,
-        [leave_empty, first, *single_iteration_body(node), following],
-    )
+    body = [leave_empty, first, *single_iteration_body(node), following]
+    return make_single_loop(node, unused, body)
 
 
 def single_iteration_body(node: ast.While | ast.For) -> list[ast.stmt]:

@@ -267,26 +267,29 @@ def guard_sizes(steps: list[Step], path: str, groups: Sequence[Group]) -> None:
     for sizes of a group that differ; the steps are changed."""
     tests = []
     for group in groups:
-        first = group[0]
-        for size in group:
-            tests.append(
-                _size_test(
-                    path,
-                    f"not ({size.low} <= {_text_of(size)} and {_text_of(size)} <= {size.high})",
-                    f"dimension {size.dim} of {size.key} has another size than {size.low} to"
-                    f" {size.high}, for which the network was split",
-                )
-            )
-        for size in group[1:]:
-            tests.append(
-                _size_test(
-                    path,
-                    f"not ({_text_of(size)} == {_text_of(first)})",
-                    f"dimension {size.dim} of {size.key} and dimension {first.dim} of {first.key}"
-                    " have to have one size",
-                )
-            )
+        tests += [_range_test(path, size) for size in group]
+        tests += [_equality_test(path, size, group[0]) for size in group[1:]]
     steps[:0] = tests
+
+
+def _range_test(path: str, size: DynamicSize) -> Branch:
+    """Return the test that raises ValueError for a size outside of its range."""
+    return _size_test(
+        path,
+        f"not ({size.low} <= {_text_of(size)} and {_text_of(size)} <= {size.high})",
+        f"dimension {size.dim} of {size.key} has another size than {size.low} to"
+        f" {size.high}, for which the network was split",
+    )
+
+
+def _equality_test(path: str, size: DynamicSize, first: DynamicSize) -> Branch:
+    """Return the test that raises ValueError for two sizes of a group that differ."""
+    return _size_test(
+        path,
+        f"not ({_text_of(size)} == {_text_of(first)})",
+        f"dimension {size.dim} of {size.key} and dimension {first.dim} of {first.key}"
+        " have to have one size",
+    )
 
 
 def _text_of(size: DynamicSize) -> str:

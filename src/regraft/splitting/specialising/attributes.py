@@ -49,10 +49,8 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
         place = type(base.example).__match_args__.index(node.attr)
         return state.require_single_type(node, node.attr, get_element(state, base, place))
     if isinstance(base, HostValue):
-        raise state.refuse(
-            node,
-            f"the attribute {node.attr} of a value known only at run time is not supported",
-        )
+        reason = f"the attribute {node.attr} of a value known only at run time is not supported"
+        raise state.refuse(node, reason)
     return read_static_attribute(state, node, base)
 
 

@@ -195,31 +195,43 @@ def run_in_world(
                 lambda: eval(compiled, scope), list_constant_tensors(state, code), operation_limit
             )
     except (Exception, NotRun) as problem:
-        failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
-        reason = f"{failure}: {type(problem).__name__}: {problem}"
-        if not is_second:
-            reason += (
-                "; both sides of each decision are followed with one example call, of the first 8"
-                " that one on which all of it runs: give a call that runs here, too"
-            )
-        raise state.refuse(node, reason, Unrunnable) from problem
+        raise state.refuse(node, reason_of_failure(problem, is_second), Unrunnable) from problem
+    refuse_effects(state, node, observation, stored_count)
+    return observation
+
+
+def reason_of_failure(problem: BaseException, is_second: bool) -> str:
+    """Return the reason why code that raised an error cannot be run in a world, the second one or
+    the first."""
+    failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
+    reason = f"{failure}: {type(problem).__name__}: {problem}"
+    if is_second:
+        return reason
+    return (
+        f"{reason}; both sides of each decision are followed with one example call, of the first 8"
+        " that one on which all of it runs: give a call that runs here, too"
+    )
+
+
+def refuse_effects(
+    state: Specialisation, node: ast.AST, observation: Observed, stored_count: int
+) -> None:
+    """Raise Unsplittable, or ReadInside, for what code did that was run, and that the host would
+    not do again: see `run_in_world`.
+
+    stored_count: the number of attributes of modules that were assigned before.
+    """
     if len(state.stored_attributes) > stored_count:
-        raise state.refuse(
-            node, "an attribute of a module is assigned in a call that cannot be followed"
-        )
+        reason = "an attribute of a module is assigned in a call that cannot be followed"
+        raise state.refuse(node, reason)
     if observation.random:
-        raise state.refuse(
-            node, "random numbers are drawn here; every run of the network would differ"
-        )
+        reason = "random numbers are drawn here; every run of the network would differ"
+        raise state.refuse(node, reason)
     if observation.changed:
         raise state.refuse(node, "a tensor that is used elsewhere is changed in place")
     if observation.reads and holds_tensor(observation.result):
-        raise state.refuse(
-            node,
-            "a value of a tensor is read inside a call that cannot be followed",
-            ReadInside,
-        )
-    return observation
+        reason = "a value of a tensor is read inside a call that cannot be followed"
+        raise state.refuse(node, reason, ReadInside)
 
 
 def read_in_worlds(

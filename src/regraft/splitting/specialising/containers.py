@@ -90,9 +90,8 @@ def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value
     parts: list[ast.expr] = []
     for element in node.elts:
         if isinstance(element, ast.Starred):
-            parts.append(
-                ast.Call(name("list" if display_type is ast.List else "tuple"), [element.value], [])
-            )
+            constructor = name("list" if display_type is ast.List else "tuple")
+            parts.append(ast.Call(constructor, [element.value], []))
         elif parts and isinstance(parts[-1], display_type):
             parts[-1].elts.append(element)
         else:

@@ -237,11 +237,8 @@ def list_region_elements(state: Specialisation, value: TensorValue) -> StaticVal
             raise state.refuse(
                 value.code, f"a {type(example).__name__} in a list that cannot be followed"
             )
-    return (
-        make_list(state, value.code, parts)
-        if type(value.example) is list
-        else make_tuple(state, parts)
-    )
+    is_list = type(value.example) is list
+    return make_list(state, value.code, parts) if is_list else make_tuple(state, parts)
 
 
 def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Value]:

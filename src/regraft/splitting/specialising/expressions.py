@@ -99,10 +99,8 @@ def assert_assigned(state: Specialisation, node: ast.Name, key: str) -> None:
         raise state.refuse(node, f"{subject} cannot be part of a single ONNX file")
     if state.frame.may_repeat and state.frame.prefix:
         raise state.refuse(node, f"{subject} is not supported in a function that a loop calls")
-    for variable in (
-        key,
-        *(part.id for part in ast.walk(state.names[key].code) if isinstance(part, ast.Name)),
-    ):
+    parts = ast.walk(state.names[key].code)
+    for variable in (key, *(part.id for part in parts if isinstance(part, ast.Name))):
         value = state.names.get(variable)
         if value is not None and value.partial:
             state.names[variable] = replace(value, partial=False)

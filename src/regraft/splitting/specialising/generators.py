@@ -176,15 +176,11 @@ def make_callback(state: Specialisation, node: ast.For) -> Value:
         *(assigned - state.frame.nonlocal_names),
         *(key for key in read if state.frame.prefix + key in state.names),
     }
+    goes_on = ast.Return(ast.Constant(False))
     definition = ast.FunctionDef(
         name=state.unused_name("body"),
         args=ast.arguments([], [ast.arg(element)], None, [], [], None, []),
-        body=[
-            ast.Nonlocal(sorted(assigned)),
-            assignment,
-            *body,
-            ast.Return(ast.Constant(False)),
-        ],
+        body=[ast.Nonlocal(sorted(assigned)), assignment, *body, goes_on],
         decorator_list=[],
     )
     return bind_function(state, node, definition, state.frame)

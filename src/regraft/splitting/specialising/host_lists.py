@@ -53,11 +53,8 @@ def length_depends(state: Specialisation, code: ast.expr) -> bool:
         if isinstance(node, ast.Slice):
             deciding.append(node)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            deciding += (
-                [node]
-                if may_give_list(state, node.left) or may_give_list(state, node.right)
-                else []
-            )
+            if may_give_list(state, node.left) or may_give_list(state, node.right):
+                deciding.append(node)
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)

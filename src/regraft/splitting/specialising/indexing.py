@@ -208,23 +208,16 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
         numbers = bind_fresh(state, numbers)
     kinds = {type(number) for number in numbers.example}
     if numbers.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
-        raise state.refuse(
-            node, "a list of anything but numbers of one type, as a tensor, is not supported"
-        )
+        reason = "a list of anything but numbers of one type, as a tensor, is not supported"
+        raise state.refuse(node, reason)
     tensor = torch.tensor(numbers.example, dtype=None if kinds else torch.int64)
     has_length = has_definite_length(state, numbers)
     state.values_decide_sizes = state.values_decide_sizes or not has_length
     dtype_name = ast.Constant(str(tensor.dtype).partition(".")[2])
-    code = ast.Call(
-        ast.Attribute(name("numpy"), "asarray", ast.Load()), [numbers.code, dtype_name], []
-    )
-    return state.bind_in_host(
-        TensorValue(
-            tensor,
-            code,
-            NO_TWIN if has_length else lengthen(tensor, [0]),
-        )
-    )
+    function = ast.Attribute(name("numpy"), "asarray", ast.Load())
+    code = ast.Call(function, [numbers.code, dtype_name], [])
+    twin = NO_TWIN if has_length else lengthen(tensor, [0])
+    return state.bind_in_host(TensorValue(tensor, code, twin))
 
 
 def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:

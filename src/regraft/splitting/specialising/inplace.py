@@ -109,20 +109,15 @@ def put_in_list(
     changes, too, unless it lacks the element."""
     index = read_slice_bound(state, target.slice, index)
     if type(index.example) is not int or is_static_object(value) or isinstance(value, RecordValue):
-        raise state.refuse(
-            target, "only plain data at a whole number can be put into a list of the host"
-        )
+        reason = "only plain data at a whole number can be put into a list of the host"
+        raise state.refuse(target, reason)
     check_no_list_read(state, target)
     check_change(state, target, base.example)
     code = state.write_for_host(value)
-    if id(base.example) not in state.ragged or -len(base.example) <= index.example < len(
-        base.example
-    ):
-        run_code(
-            state,
-            target,
-            ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []),
-        )
+    is_present = -len(base.example) <= index.example < len(base.example)
+    if id(base.example) not in state.ragged or is_present:
+        set_item = ast.Attribute(base.code, "__setitem__", ast.Load())
+        run_code(state, target, ast.Call(set_item, [index.code, code], []))
     state.steps.append(HostStep(StoreItem(base.code, index.code, code)))
 
 

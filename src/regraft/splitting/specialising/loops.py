@@ -70,16 +70,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     body = single_iteration_body(node)
     if len(elements) > MAX_UNROLLED:
         raise state.refuse(node, f"more than {MAX_UNROLLED} iterations to unroll")
-    # the loop changes these after it has evaluated its iterable
-    assigned = list_assigned_names(state, node)
-    elements = [
-        (
-            bind_fresh(state, element)
-            if not isinstance(element, StaticValue) and read_names(element.code) & assigned
-            else element
-        )
-        for element in elements
-    ]
+    elements = bind_elements_of_changed_names(state, node, elements)
     outer_steps, state.steps = state.steps, []
     outer_loops, state.loops = state.loops, [*state.loops, loop]
     # rows of a tensor are taken one by one; of modules there may be many, and none of them
@@ -101,13 +92,29 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     if not exits:
         state.steps.extend(steps)
         return
-    if not leaves_block(steps):
+    falls_through = not leaves_block(steps)
+    if falls_through:
         exits.append((steps, state.names))
-        merge_paths(state, exits, drop_leaving=False)
+    merge_paths(state, exits, drop_leaving=False)
+    if falls_through:
         steps.append(HostStep(Break()))
-    else:
-        merge_paths(state, exits, drop_leaving=False)
     state.steps.append(Loop(steps))
+
+
+def bind_elements_of_changed_names(
+    state: Specialisation, node: ast.For, elements: list[Value]
+) -> list[Value]:
+    """Return the elements of a loop; those whose expressions read names that the loop assigns, and
+    so changes after it has evaluated its iterable, are bound to new names first."""
+    assigned = list_assigned_names(state, node)
+    return [
+        (
+            bind_fresh(state, element)
+            if not isinstance(element, StaticValue) and read_names(element.code) & assigned
+            else element
+        )
+        for element in elements
+    ]
 
 
 def follow_generator(state: Specialisation, node: ast.For) -> bool:
@@ -171,11 +178,8 @@ def follow_or_peel(
     Raises Unsplittable if this was done for the loop already.
     """
     steps, names = list(state.steps), state.fork_names(state.names)
-    varying, changed, entered = (
-        set(state.varying_names),
-        set(state.changed_names),
-        state.not_entered,
-    )
+    varying, changed = set(state.varying_names), set(state.changed_names)
+    entered = state.not_entered
     try:
         follow()
     except NotSettled as problem:

@@ -54,19 +54,7 @@ def make_record(
             state, node, record_class, f"a {record_class.__name__} does not hold what it is made of"
         )
     field_values = {**dict(zip(fields, args, strict=False)), **keywords}
-    try:
-        example = record_class(**{key: value.example for key, value in field_values.items()})
-        twin = record_class(**{key: value.second_example for key, value in field_values.items()})
-    except Exception as problem:
-        reason = f"cannot be made: {type(problem).__name__}: {problem}"
-        raise record_error(state, node, record_class, reason) from problem
-    if any(
-        getattr(example, key, field_values) is not value.example
-        for key, value in field_values.items()
-    ):
-        raise record_error(
-            state, node, record_class, f"a {record_class.__name__} does not hold what it is made of"
-        )
+    example, twin = make_examples(state, node, record_class, field_values)
     for key in fields:
         field_value = getattr(example, key)
         if key not in field_values and literal(field_value) is None and not callable(field_value):
@@ -80,6 +68,27 @@ def make_record(
     codes = {key: state.write_for_host(value) for key, value in field_values.items()}
     code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
     return RecordValue(example, code, twin)
+
+
+def make_examples(
+    state: Specialisation, node: ast.Call, record_class: Any, field_values: dict[str, Value]
+) -> tuple[Any, Any]:
+    """Return the record that a class makes of the values of its fields, in both worlds; raise the
+    error of `record_error` where it cannot, or where the record does not hold these values."""
+    try:
+        example = record_class(**{key: value.example for key, value in field_values.items()})
+        twin = record_class(**{key: value.second_example for key, value in field_values.items()})
+    except Exception as problem:
+        reason = f"cannot be made: {type(problem).__name__}: {problem}"
+        raise record_error(state, node, record_class, reason) from problem
+    if any(
+        getattr(example, key, field_values) is not value.example
+        for key, value in field_values.items()
+    ):
+        raise record_error(
+            state, node, record_class, f"a {record_class.__name__} does not hold what it is made of"
+        )
+    return example, twin
 
 
 def replace_fields(

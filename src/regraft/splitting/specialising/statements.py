@@ -62,17 +62,17 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
     while key and key not in state.names:
         key = state.copied_from.get(key, "")
     if not key:
-        raise state.refuse(
-            node,
-            "something that is None or a number on some of the paths here is not supported here",
+        reason = (
+            "something that is None or a number on some of the paths here is not supported here"
         )
+        raise state.refuse(node, reason)
     case = id(node), key
     if case in state.cases or isinstance(node, (ast.For, ast.While)):
-        alternatives = (
-            f"{get_constant(state, key)} on some of the paths that lead here, and something else"
-            " on others"
+        reason = (
+            f"{key} is {get_constant(state, key)} on some of the paths that lead here, and"
+            " something else on others; that is not supported here"
         )
-        raise state.refuse(node, f"{key} is {alternatives}; that is not supported here")
+        raise state.refuse(node, reason)
     state.cases.add(case)
     sides = [lambda: state.execute(node), lambda: state.execute(node)]
     decide(state, node, write_constant_test(state, key), sides[0], sides[1], ["", ""])

@@ -332,21 +332,13 @@ def run_constant_call(state: Specialisation, node: ast.Call, code: ast.Call) -> 
     """
     if has_to_be_followed(state, code):
         return None
-    example, second_example = (
-        run_code(state, node, code).example,
-        run_code(state, node, code).example,
-    )
-    if literal(example) is not None and (
-        type(example) is not type(second_example) or example != second_example
-    ):
+    example, second_example = (run_code(state, node, code).example for _ in range(2))
+    is_constant = literal(example) is not None
+    if is_constant and (type(example) is not type(second_example) or example != second_example):
         raise state.refuse(node, "gives something else each time it is called")
     immutable_types = (torch.dtype, torch.device, torch.nn.Module, type)
-    is_immutable = (
-        literal(example) is not None
-        or isinstance(example, immutable_types)
-        or inspect.isroutine(example)
-    )
-    return state.static(example) if is_immutable else None
+    is_immutable = isinstance(example, immutable_types) or inspect.isroutine(example)
+    return state.static(example) if is_constant or is_immutable else None
 
 
 def is_predictable(function: Any) -> bool:

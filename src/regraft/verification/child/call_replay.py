@@ -59,9 +59,8 @@ def replay_all(entry: Recorded, setting: Setting, session: Session, *, light: bo
     Where the changed version has no counterpart, note that in the definition's record only.
     """
     if not has_counterpart(entry, setting, session):
-        session.ledger.records[entry.definition].note(
-            f"no counterpart of {entry.path!r} to replay on"
-        )
+        record = session.ledger.records[entry.definition]
+        record.note(f"no counterpart of {entry.path!r} to replay on")
         return
     first_difference: tuple[Call, Difference] | None = None
     for call in _calls_to_replay(entry, setting, session, light=light):

@@ -121,17 +121,19 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
                     target, cast_to_format(call, setting), Plan(seed=setting.seed, gradients=False)
                 )
             if outcome.error is not None:
-                if setting.dtype == "float32":
-                    session.subjects_not_run.add(name)
-                text = (
-                    f"{name} ({setting.subject.driver}): the original does not run in"
-                    f" {setting.dtype}"
-                )
-                session.ledger.skip(
-                    f"{text}: {type(outcome.error).__name__}: {str(outcome.error)[:200]}"
-                )
+                _note_failed_run(outcome.error, setting, session)
                 return None
     return recorder
+
+
+def _note_failed_run(error: BaseException, setting: Setting, session: Session) -> None:
+    """Note in the ledger that the original of a subject does not run in a setting, and in
+    `session.subjects_not_run` where that is in float32."""
+    subject = setting.subject
+    if setting.dtype == "float32":
+        session.subjects_not_run.add(subject.name)
+    text = f"{subject.name} ({subject.driver}): the original does not run in {setting.dtype}"
+    session.ledger.skip(f"{text}: {type(error).__name__}: {str(error)[:200]}")
 
 
 def _make_calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:

@@ -68,14 +68,10 @@ def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] 
     try:
         with watch.collect_printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):
             reseed(0)
-            return flatten(
-                capture(
-                    target,
-                    call_arguments.build_arguments(
-                        call, target.model, gradients=False, scope=target.scope
-                    ),
-                )
+            arguments = call_arguments.build_arguments(
+                call, target.model, gradients=False, scope=target.scope
             )
+            return flatten(capture(target, arguments))
     except Exception as error:  # noqa: BLE001 - arbitrary model code in a compiler; the error is the result
         return error
     finally:

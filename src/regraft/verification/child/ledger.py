@@ -16,6 +16,18 @@ from typing import Any
 from regraft.verification.child.comparison_terms import Largest
 from regraft.verification.child.read_files import files_read, folders_of_packages
 
+# The fields of a record that are sets, with the same key in its JSON.
+_SET_FIELDS = (
+    "instances",
+    "models",
+    "drivers",
+    "modes",
+    "dtypes",
+    "seeds",
+    "shapes",
+    "dropout",
+)
+
 
 @dataclass(slots=True)
 class Record:
@@ -62,18 +74,8 @@ class Record:
         """Return the evidence as JSON values: all fields but `captured`, sets as sorted lists, and
         the largest differences by number format. Some keys are in words with spaces."""
         plain_fields = ("refuted", "failure", "replays", "gradients", "wholes", "notes", "mutants")
-        set_fields = (
-            "instances",
-            "models",
-            "drivers",
-            "modes",
-            "dtypes",
-            "seeds",
-            "shapes",
-            "dropout",
-        )
         evidence: dict[str, Any] = {name: getattr(self, name) for name in plain_fields}
-        evidence.update({name: sorted(getattr(self, name)) for name in set_fields})
+        evidence.update({name: sorted(getattr(self, name)) for name in _SET_FIELDS})
         evidence["seconds"] = round(self.seconds, 1)
         evidence["domain"] = {kind: sorted(labels) for kind, labels in sorted(self.domain.items())}
         evidence["given up"] = sorted(self.given_up)

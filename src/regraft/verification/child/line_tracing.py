@@ -100,15 +100,10 @@ class Tracer:
                     (arm.line, f"the side of the conditional expression {place} never ran")
                 )
         for fallthrough in change.fallthroughs:
-            if self._has_run(*fallthrough.header) and not self._has_fallen_through(
-                fallthrough.header, fallthrough.body
-            ):
-                sentences.append(
-                    (
-                        fallthrough.header[0],
-                        f"the condition on line {fallthrough.header[0]} was never false",
-                    )
-                )
+            header, body = fallthrough.header, fallthrough.body
+            if self._has_run(*header) and not self._has_fallen_through(header, body):
+                line = header[0]
+                sentences.append((line, f"the condition on line {line} was never false"))
         return tuple(dict.fromkeys(sentences))
 
     def _has_run(self, start: int, end: int) -> bool:

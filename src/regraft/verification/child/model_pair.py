@@ -215,11 +215,10 @@ def _describe_attribute_differences(
         if type(module).__qualname__ != type(counterpart).__qualname__:
             continue
         sides = tuple(zip((module, counterpart), scopes, strict=True))
-        for leaves in (
-            [attribute_leaves(side, path, scope) for side, scope in sides],
-            [property_leaves(side, path, scope, names) for side, scope in sides],
-        ):
-            differences.update(describe_differences(*leaves))
+        attributes = [attribute_leaves(side, path, scope) for side, scope in sides]
+        properties = [property_leaves(side, path, scope, names) for side, scope in sides]
+        differences.update(describe_differences(*attributes))
+        differences.update(describe_differences(*properties))
     return {
         name: text
         for name, text in differences.items()

@@ -181,15 +181,9 @@ def _non_finite_difference(original: Any, changed: Any) -> str:
     if not bool((torch.isfinite(original) == torch.isfinite(changed)).all()):
         kind = "NaN" if bool((torch.isnan(original) != torch.isnan(changed)).any()) else "infinity"
         # the side with the value is that whose counterpart is finite
-        counterparts = {"changed version": original, "original": changed}
-        side = next(
-            (
-                name
-                for name, counterpart in counterparts.items()
-                if bool(torch.isfinite(counterpart).all())
-            ),
-            "",
-        )
+        counterparts = {"changed version": original, "original": changed}.items()
+        sides = (name for name, value in counterparts if bool(torch.isfinite(value).all()))
+        side = next(sides, "")
         return f"{kind} on one side" + (f", that of the {side}" if side else "")
     if original.dtype not in HALVES and not bool(
         (torch.isnan(original) == torch.isnan(changed)).all()

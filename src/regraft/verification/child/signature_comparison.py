@@ -21,9 +21,8 @@ def signature_difference(original: Any, changed: Any) -> str:
     if not (isinstance(original, type) and isinstance(changed, type)):
         return ""
     for name, value in vars(original).items():
-        if not isinstance(value, FunctionType) or (
-            name.startswith("_") and name not in ("__init__", "__call__")
-        ):
+        is_compared = not name.startswith("_") or name in ("__init__", "__call__")
+        if not is_compared or not isinstance(value, FunctionType):
             continue
         changed_method = getattr(changed, name, None)
         if not callable(changed_method):

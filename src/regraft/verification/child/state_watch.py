@@ -171,9 +171,9 @@ class Watch:
             io.BytesIO(), encoding="utf-8", errors="replace", write_through=True
         )
         home = scope.__name__ if scope is not None else ""
-        self._namespaces = (
-            [_Namespace(VARIABLE, vars(scope), home, skipped, True)] if scope is not None else []
-        )
+        self._namespaces: list[_Namespace] = []
+        if scope is not None:
+            self._namespaces.append(_Namespace(VARIABLE, vars(scope), home, skipped, True))
         self._parameters = WatchedParameters(module)
         self._hooks: list[_Hooks] = []
         for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():

@@ -44,6 +44,21 @@ HOST = '''    def prepare(self, manifest):
 '''  # noqa: E501
 
 
+def start_compilation(archives: list[Path]) -> subprocess.Popen[bytes]:
+    """Start a process that compiles exported regions, one after the other, and return it."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", package.__module__, *map(str, archives)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
 def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:
     """Compile regions to `region_*.pt2` in `directory`, in as many processes as there are
     processors; do nothing without g++, or where that would be one process.
@@ -62,21 +77,8 @@ def prepare(regions: list[Region], modules: list[RegionModule], directory: Path)
             continue
         archives.append(file)
     workers = min(os.cpu_count() or 1, len(archives))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    }
     shares = [archives[start::workers] for start in range(workers)] if workers > 1 else []
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", package.__module__, *map(str, share)],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for share in shares
-    ]
+    processes = [start_compilation(share) for share in shares]
     try:
         for process in processes:
             process.wait()

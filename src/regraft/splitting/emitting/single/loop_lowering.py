@@ -205,18 +205,12 @@ def carried_types(entry: Names, body_names: Names, carried: Names) -> Names:
     """
     templates = {}
     for key, value in entry.items():
+        end, earlier = body_names.get(key, UNDEFINED), [carried[key]] if key in carried else []
         try:
-            values = [
-                value,
-                body_names.get(key, UNDEFINED),
-                *([carried[key]] if key in carried else []),
-            ]
-            template = unify(values, UNDEFINED if key in carried else value)
+            template = unify([value, end, *earlier], UNDEFINED if earlier else value)
         except Inexpressible as problem:
             raise Inexpressible(f"{key}, which is {problem} in different iterations,") from problem
-        if key in carried or (
-            template is not value and body_names.get(key, UNDEFINED) is not UNDEFINED
-        ):
+        if earlier or (template is not value and end is not UNDEFINED):
             templates[key] = widen(template)
     return templates
 

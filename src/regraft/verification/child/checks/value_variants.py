@@ -230,9 +230,7 @@ def replace_integers(
     """
 
     def replace_in_leaf(leaf: Any) -> Any:
-        """Return a copy of an integer tensor in which `values` replace every fifth number, from as
-        many first places on; as it is any other argument and, with `tokens`, a tensor whose largest
-        number is below the largest value."""
+        """Return a copy of an integer tensor with the values; any other argument as it is."""
         if not _has_integers(leaf) or (tokens and int(leaf.max()) < max(values)):
             return leaf
         elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
