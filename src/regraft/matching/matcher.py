@@ -230,9 +230,8 @@ class _Matcher:
             return
         args, new_tests = reading
         if node.op != "call" and not is_private_write and changes_input(node.op, node.args):
-            self._record_miss(
-                len(nodes), f"{describe_node(node)} changes its input in place", node.expr
-            )
+            reason = f"{describe_node(node)} changes its input in place"
+            self._record_miss(len(nodes), reason, node.expr)
             return
         reason, bindings = self._bind_settings(pattern_node, node, args, bindings)
         if reason:
@@ -292,17 +291,16 @@ class _Matcher:
             yield state
             return
         (name, operand), *later_operands = operands
+        bindings, nodes, tests = state
         if name not in args:
             self._record_miss(
-                len(state[1]), f"{describe_node(node)} has no argument {name}", node.expr
+                len(nodes), f"{describe_node(node)} has no argument {name}", node.expr
             )
             return
         conditions = dimension_conditions(operand, name, args)
         if conditions is not None:
-            bindings, nodes, tests = state
-            yield from self._match_arguments(
-                later_operands, args, (bindings, nodes, (*tests, *conditions)), node
-            )
+            next_state = bindings, nodes, (*tests, *conditions)
+            yield from self._match_arguments(later_operands, args, next_state, node)
             return
         for next_state in self._match_operand(operand, args[name], state, node):
             yield from self._match_arguments(later_operands, args, next_state, node)
@@ -375,11 +373,8 @@ class _Matcher:
                     pattern_node, option, (bindings, nodes, (*tests, Holds(guard))), user
                 )
         elif value.node is None or value.origin == "phi":
-            reason = (
-                "depends on which branch was taken"
-                if value.origin == "phi"
-                else "is not computed here"
-            )
+            is_joined = value.origin == "phi"
+            reason = "depends on which branch was taken" if is_joined else "is not computed here"
             self._record_miss(len(nodes), f"the input of {describe_node(user)} {reason}", user.expr)
         else:
             yield from self._match_node(pattern_node, value.node, state)

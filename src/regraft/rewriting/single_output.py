@@ -260,20 +260,16 @@ class Rewriter(StatementRewriter):
         """
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         lines = self._block_lines(statements)
-        indent, unit, newline = (
-            indentation(self.source, first.start),
-            indent_unit(self.source),
-            self.source.newline,
-        )
+        indent, newline = indentation(self.source, first.start), self.source.newline
+        unit = indent_unit(self.source)
         head = f"{indent}if {condition}:{newline}" + "".join(fast)
         original = self.source.text[lines.start : lines.end].decode()
         if isinstance(statements[-1], ast.Return):
             edits = (Edit(Span(lines.start, lines.start), head),)
         else:
             self._check_indentable(statements)
-            block = "".join(
-                unit + line if line.strip() else line for line in re.findall(r".*?\n|.+", original)
-            )
+            rows = re.findall(r".*?\n|.+", original)
+            block = "".join(unit + row if row.strip() else row for row in rows)
             edits = (Edit(lines, f"{head}{indent}else:{newline}{block}"),)
         return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(used))
 

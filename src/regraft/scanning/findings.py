@@ -162,6 +162,10 @@ def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
     withheld."""
     source = imports.source
     result = rewrite_body(match, imports)
+    if isinstance(result, Withheld):
+        patch, reason = None, f"{result.reason} (line {result.line})"
+    else:
+        patch, reason = Patch(None, "substitute", (result[0],), result[1], result[2]), ""
     first, last = source.span(match.statements[0]), source.span(match.statements[-1])
     start, end = source.position(first.start), source.position(last.end)
     cls = match.cls.name if match.cls is not None else None
@@ -179,10 +183,8 @@ def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
         mode="substitute",
         guard="",
         tests=(),
-        reason=f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else "",
-        patch=None
-        if isinstance(result, Withheld)
-        else Patch(None, "substitute", (result[0],), result[1], result[2]),
+        reason=reason,
+        patch=patch,
         fingerprint=_fingerprint(rule.id, cls, match.function.name, code),
     )
 

@@ -133,18 +133,9 @@ def make_key(
     except Exception:  # noqa: BLE001  (whatever the call, or an attribute that cannot be pickled, raises)
         return None
     hasher.update(buffer.getvalue())
-    hasher.update(
-        repr(
-            (
-                options,
-                sys.version,
-                torch.get_default_dtype(),
-                torch.__version__,
-                onnxruntime.__version__,
-                onnx.__version__,
-            )
-        ).encode()
-    )
+    versions = torch.__version__, onnxruntime.__version__, onnx.__version__
+    settings = (options, sys.version, torch.get_default_dtype(), *versions)
+    hasher.update(repr(settings).encode())
     for source in code_and_versions(model):
         hasher.update(source)
     return hasher.hexdigest()
@@ -158,15 +149,12 @@ def code_and_versions(model: torch.nn.Module) -> list[bytes]:
     of installed packages and the standard library, in the order of their paths.
     """
     files = {path for package in PACKAGES for path in package.rglob("*.py")}
-    for loaded in list(sys.modules.values()):
-        path = getattr(loaded, "__file__", None)
-        if (
-            path
-            and path.endswith(".py")
-            and os.path.isabs(path)
-            and not path.startswith(SITE_PATHS)
-        ):
-            files.add(Path(path))
+    paths = [getattr(loaded, "__file__", None) or "" for loaded in list(sys.modules.values())]
+    files |= {
+        Path(path)
+        for path in paths
+        if path.endswith(".py") and os.path.isabs(path) and not path.startswith(SITE_PATHS)
+    }
     packages = {
         kind.__module__.partition(".")[0]
         for module in model.modules()

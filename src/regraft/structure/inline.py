@@ -157,9 +157,8 @@ def _bind_arguments(
         if name not in default_by_name:
             return None
         default = default_by_name[name]
-        bound[name] = (
-            frame.constant(default.value)
-            if isinstance(default, ast.Constant)
-            else frame.value("unknown")
-        )
+        if isinstance(default, ast.Constant):
+            bound[name] = frame.constant(default.value)
+        else:
+            bound[name] = frame.value("unknown")
     return bound

@@ -169,16 +169,15 @@ class Relevance:
             module.owner(base).words(base) for base in bases if module.owner(base) is not module
         )
         words = self._all_words(self._reachable_functions(methods, cls)).union(*imported_words)
-        vocabulary = self._vocabulary
-        return any(
-            all(
-                need.chosen
-                or need.op == "class"
-                or not words.isdisjoint(vocabulary[need].direct | vocabulary[need].makers)
-                for need in needs
-            )
-            for needs in self.patterns
-        )
+
+        def is_met(need: Need) -> bool:
+            """Return whether the text has a word of a need."""
+            if need.chosen or need.op == "class":
+                return True
+            vocabulary = self._vocabulary[need]
+            return not words.isdisjoint(vocabulary.direct | vocabulary.makers)
+
+        return any(all(map(is_met, needs)) for needs in self.patterns)
 
     def _find_attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]]:
         """Return the last names of the attributes whose layers may meet each need."""

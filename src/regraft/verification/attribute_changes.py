@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Collection
 
+from regraft.verification.names_and_scopes import name_of
+
 # Attributes whose replacement changes any module, whatever attributes the text of the module
 # mentions.
 _ALWAYS = frozenset(
@@ -144,13 +146,7 @@ def _changes_by_call(node: ast.AST, attributes: frozenset[str]) -> bool:
     if not isinstance(node, ast.Call):
         return False
     function = node.func
-    name = (
-        function.id
-        if isinstance(function, ast.Name)
-        else function.attr
-        if isinstance(function, ast.Attribute)
-        else ""
-    )
+    name = name_of(function)
     if name in _SETTERS:
         return _sets_by_name(node, attributes)
     if name in _WRAPPING or name == "vars":

@@ -91,14 +91,10 @@ class Job:
             result = _add_end(result, child_exit, bool(blamed))
             crashed_steps = _steps_to_avoid(child_exit, avoided_steps)
             avoided_steps += crashed_steps
-            must_stop = time.monotonic() > deadline - 1 or len(fatal_definitions) >= len(
-                self.changes
-            )
-            if (
-                not (blamed or crashed_steps)
-                or must_stop
-                or len(fatal_definitions) + len(avoided_steps) > _RETRIES
-            ):
+            is_late = time.monotonic() > deadline - 1
+            has_blamed_all = len(fatal_definitions) >= len(self.changes)
+            runs = len(fatal_definitions) + len(avoided_steps)
+            if not (blamed or crashed_steps) or is_late or has_blamed_all or runs > _RETRIES:
                 break
         self._check_request_was_possible(result)
         return result, fatal_definitions

@@ -107,12 +107,9 @@ class Family:
                 if own_name in inheriting:
                     results.append(_relative(name, SUBCLASS, node))
             elif own_name in builders:
-                only_builds = (
-                    not self._may_modify(own_name, node, mentioned) and own_name not in redefining
-                )
-                constructions = (
-                    self._constructions(cls, own_name, node, inheriting) if only_builds else None
-                )
+                constructions = None
+                if not self._may_modify(own_name, node, mentioned) and own_name not in redefining:
+                    constructions = self._constructions(cls, own_name, node, inheriting)
                 results.append(_relative(name, BUILDER, node, constructions))
             elif self._may_modify(own_name, node, mentioned):
                 constructions = () if self._only_sets_flags(own_name, node, cls) else None

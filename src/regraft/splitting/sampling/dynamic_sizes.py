@@ -75,17 +75,23 @@ def read_dynamic(dynamic: Mapping[str, Mapping[int, Any]], calls: list[Call]) ->
     if len({(size.key, size.dim) for size in sizes}) < len(sizes):
         raise ValueError("dynamic states a dimension twice, counted from both ends")
     for size, (number, call) in itertools.product(sizes, enumerate(calls)):
-        if not size.low <= size.of(call) <= size.high:
-            raise ValueError(
-                f"dynamic: {size.key} has {size.of(call)} in dimension {size.dim} in example call"
-                f" {number}, outside of {size.low} to {size.high}"
-            )
-        if size.of(call) == 0 < size.high:
-            raise ValueError(
-                f"dynamic: {size.key} has no rows in dimension {size.dim} in example call {number},"
-                " so that no other sizes can be made of it"
-            )
+        _check_size_of_call(size, number, call)
     return sorted(sizes)
+
+
+def _check_size_of_call(size: DynamicSize, number: int, call: Call) -> None:
+    """Raise ValueError where an example call, by its number, has a size outside of the range of
+    `size`, or one of which no other sizes can be made."""
+    if not size.low <= size.of(call) <= size.high:
+        raise ValueError(
+            f"dynamic: {size.key} has {size.of(call)} in dimension {size.dim} in example call"
+            f" {number}, outside of {size.low} to {size.high}"
+        )
+    if size.of(call) == 0 < size.high:
+        raise ValueError(
+            f"dynamic: {size.key} has no rows in dimension {size.dim} in example call {number},"
+            " so that no other sizes can be made of it"
+        )
 
 
 def check_argument(key: object, call: Call) -> None:

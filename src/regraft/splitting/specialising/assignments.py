@@ -40,19 +40,25 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
         store_name(state, key, value)
     else:
         assert isinstance(target, ast.Attribute)
-        state.pending.append([value])
-        base = state.evaluate(target.value)
-        state.pending.pop()
-        if isinstance(base.example, torch.nn.Module):
-            store_scratch(state, target, base.example, target.attr, value)
-        elif is_stand_in(state, base.example):
-            set_attribute(state, target, base.example, target.attr, value)
-        elif isinstance(base, RecordValue):
-            raise record_error(state, target, type(base.example), FIXED)
-        else:
-            raise state.refuse(
-                target, "assigning to an attribute is not supported in a network that is split"
-            )
+        store_attribute(state, target, value)
+
+
+def store_attribute(state: Specialisation, target: ast.Attribute, value: Value) -> None:
+    """Assign a value to an attribute of a module or of an object that forward makes; raise
+    Unsplittable for the attributes of other objects."""
+    state.pending.append([value])
+    base = state.evaluate(target.value)
+    state.pending.pop()
+    if isinstance(base.example, torch.nn.Module):
+        store_scratch(state, target, base.example, target.attr, value)
+    elif is_stand_in(state, base.example):
+        set_attribute(state, target, base.example, target.attr, value)
+    elif isinstance(base, RecordValue):
+        raise record_error(state, target, type(base.example), FIXED)
+    else:
+        raise state.refuse(
+            target, "assigning to an attribute is not supported in a network that is split"
+        )
 
 
 def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) -> None:

@@ -353,19 +353,14 @@ def make_local_function(
     if definition.decorator_list or any(
         isinstance(inner_node, unsupported_types) for inner_node in body_nodes(definition)
     ):
-        raise state.refuse(
-            node,
-            "decorators and global in an inner function are not supported",
-        )
+        raise state.refuse(node, "decorators and global in an inner function are not supported")
     defaults = [state.evaluate(default) for default in node.args.defaults]
     keyword_defaults = [
         state.evaluate(default) for default in node.args.kw_defaults if default is not None
     ]
     if not are_static([*defaults, *keyword_defaults]):
-        raise state.refuse(
-            node,
-            "a default of an inner function that is known only at run time is not supported",
-        )
+        reason = "a default of an inner function that is known only at run time is not supported"
+        raise state.refuse(node, reason)
     examples, keyword_examples = (
         [value.example for value in values] for values in (defaults, keyword_defaults)
     )

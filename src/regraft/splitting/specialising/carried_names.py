@@ -70,11 +70,9 @@ def carry_over(
         carried = carry_over_type(state, node, key, value, end)
     if carried is not None:
         return carried
-    widened = (
-        open_differing_sizes(get_alternative(value), get_alternative(end))
-        if can_widen(value, end)
-        else None
-    )
+    widened = None
+    if can_widen(value, end):
+        widened = open_differing_sizes(get_alternative(value), get_alternative(end))
     if widened is not None:
         state.values_decide_sizes = True
         bound = state.bind_name(key, widened)

@@ -90,13 +90,16 @@ def try_smaller_sizes(state: Specialisation, value: TensorValue) -> list[Shape]:
         if [result.ndim for result in results] != [*map(len, shapes)]:
             return []
         shapes = [
-            tuple(
-                size if size == other else None
-                for size, other in zip(shape, result.shape, strict=True)
-            )
+            drop_different_sizes(shape, result.shape)
             for shape, result in zip(shapes, results, strict=True)
         ]
     return shapes
+
+
+def drop_different_sizes(shape: Shape, other_shape: torch.Size) -> Shape:
+    """Return a shape with None for the sizes that are others in another shape of the same rank."""
+    pairs = zip(shape, other_shape, strict=True)
+    return tuple(size if size == other else None for size, other in pairs)
 
 
 def shrink(value: Value, count: int) -> Any:

@@ -40,20 +40,12 @@ def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
     """Return whether residual code cannot run as one operation: it reads a number that the host
     computes, or running it on the example reads a value of a tensor, assigns an attribute of a
     module (which is undone), or fails."""
-    for key in read_names(code) & state.names.keys():
+    for key in read_names(code) & state.names.keys() - state.size_names:
         value = state.names[key]
-        if (
-            isinstance(value, HostValue)
-            and holds_number(value.example)
-            and key not in state.size_names
-        ):
+        if isinstance(value, HostValue) and holds_number(value.example):
             return True  # a number is a tensor in its region, where what it decides need not show
-    scope = state.scope(
-        {
-            key: value.example
-            for key, value in {**state.names, **copy_read_names(state, code)}.items()
-        }
-    )
+    names = {**state.names, **copy_read_names(state, code)}
+    scope = state.scope({key: value.example for key, value in names.items()})
     compiled = compile(ast.fix_missing_locations(ast.Expression(code)), state.frame.path, "eval")
     stored_count = len(state.stored_attributes)
     try:

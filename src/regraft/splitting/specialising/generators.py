@@ -219,6 +219,14 @@ def bind_function(
     return state.static(function)
 
 
+def unread_name(name: str, definition: ast.AST) -> str:
+    """Return `name`, with underscores added until no variable of a function is called so."""
+    names = {part.id for part in ast.walk(definition) if isinstance(part, ast.Name)}
+    while name in names:
+        name += "_"
+    return name
+
+
 def make_calling_function(
     state: Specialisation, node: ast.For, generator: Generator
 ) -> tuple[Any, str]:
@@ -226,10 +234,7 @@ def make_calling_function(
     each `yield`, returning where that gives True; and the name of the parameter. Raises
     Unsplittable for a `yield` whose value is used."""
     definition, frame = find_definition(state, node, generator.function)
-    taken = {part.id for part in ast.walk(definition) if isinstance(part, ast.Name)}
-    name = "consume"
-    while name in taken:
-        name += "_"
+    name = unread_name("consume", definition)
     may_leave = any(
         isinstance(part, ast.Break) or contains_leave(part, ast.Break) for part in node.body
     )
@@ -240,11 +245,10 @@ def make_calling_function(
     definition.args.kw_defaults.append(None)
     definition.decorator_list = []
     defaults = generator.function.__defaults__ or ()
+    parameters = zip(definition.args.kwonlyargs, definition.args.kw_defaults, strict=True)
     keyword_defaults = [
         (generator.function.__kwdefaults__ or {})[parameter.arg]
-        for parameter, default in zip(
-            definition.args.kwonlyargs, definition.args.kw_defaults, strict=True
-        )
+        for parameter, default in parameters
         if default is not None
     ]
     function = make_stand_in_function(definition, [*defaults], keyword_defaults, frame.scope)

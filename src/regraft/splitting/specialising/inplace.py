@@ -73,13 +73,8 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
     base = state.evaluate(target.value)
     state.pending.pop()
     if is_stand_in(state, base.example):
-        call_object_method(
-            state,
-            target,
-            find_special_method(state, target, base.example, "__setitem__"),
-            [index, value],
-            {},
-        )
+        method = find_special_method(state, target, base.example, "__setitem__")
+        call_object_method(state, target, method, [index, value], {})
         return
     if isinstance(base, HostValue) and isinstance(base.example, list):
         put_in_list(state, target, base, index, value)
@@ -93,12 +88,8 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
     change = set_row if is_number_of_host(state, index) and base.example.ndim else set_element
     function = state.alias_global("changed", change)
     code = ast.Call(function, [base.code, index.code, value.code], [])
-    replace_aliases(
-        state,
-        key,
-        find_aliases(state, target, key),
-        run_operation(state, target, code, [base, value]),
-    )
+    aliases = find_aliases(state, target, key)
+    replace_aliases(state, key, aliases, run_operation(state, target, code, [base, value]))
 
 
 def put_in_list(
@@ -163,15 +154,7 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
     True; return False for any other call. After `resize_` nothing may read the tensor until it is
     assigned anew. Raise Unsplittable for a method that would change the tensor's type."""
     method = node.func
-    if not (
-        isinstance(method, ast.Attribute)
-        and method.attr.endswith("_")
-        and not method.attr.endswith("__")
-    ):
-        return False
-    if not isinstance(method.value, (ast.Name, ast.Attribute, ast.Subscript)):
-        return False
-    if not hasattr(torch.Tensor, method.attr[:-1]):
+    if not isinstance(method, ast.Attribute) or not may_change_in_place(method):
         return False
     base = state.evaluate(method.value)
     key = find_holder(state, method.value, base)
@@ -191,6 +174,14 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
         )
     replace_aliases(state, key, aliases, value)
     return True
+
+
+def may_change_in_place(method: ast.Attribute) -> bool:
+    """Return whether a method has the name of one that changes a tensor in place, such as `add_`,
+    and is one of a name, an attribute or an element."""
+    is_in_place = method.attr.endswith("_") and not method.attr.endswith("__")
+    is_readable = isinstance(method.value, (ast.Name, ast.Attribute, ast.Subscript))
+    return is_in_place and is_readable and hasattr(torch.Tensor, method.attr[:-1])
 
 
 def forget_elements(state: Specialisation, aliases: list[str]) -> None:

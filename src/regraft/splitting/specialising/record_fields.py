@@ -58,12 +58,8 @@ def make_record(
     for key in fields:
         field_value = getattr(example, key)
         if key not in field_values and literal(field_value) is None and not callable(field_value):
-            raise record_error(
-                state,
-                node,
-                record_class,
-                f"{key} of a {record_class.__name__} is made by its constructor",
-            )
+            reason = f"{key} of a {record_class.__name__} is made by its constructor"
+            raise record_error(state, node, record_class, reason)
         field_values.setdefault(key, state.static(field_value))
     codes = {key: state.write_for_host(value) for key, value in field_values.items()}
     code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
@@ -99,9 +95,8 @@ def replace_fields(
     make."""
     record_class = type(value.example)
     if not (isinstance(value, RecordValue) or is_stand_in(state, value.example)):
-        raise state.refuse(
-            node, f"a {record_class.__name__} that forward did not make is not supported here"
-        )
+        reason = f"a {record_class.__name__} that forward did not make is not supported here"
+        raise state.refuse(node, reason)
     init_fields = (
         fields_of(record_class)
         if is_namedtuple(record_class)

@@ -85,9 +85,8 @@ def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> 
     `state.names`. At run time the host raises what the container raises for another index, with the
     place."""
     index_value = state.evaluate(choice.index)
-    index_value = (
-        read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value
-    )
+    if isinstance(index_value, TensorValue):
+        index_value = read_number(state, index_value)
     if not isinstance(index_value.code, ast.Name):
         index_value = state.bind_in_host(index_value)
     place = count_from_start(state, index_value.code, choice.count)
@@ -152,17 +151,10 @@ def execute_raise(state: Specialisation, node: ast.Raise) -> None:
     call = (
         node.exc if isinstance(node.exc, ast.Call) else ast.Call(node.exc or name("None"), [], [])
     )
-    error_name = (
-        call.func.id
-        if isinstance(call.func, ast.Name) and call.func.id not in state.globals
-        else ""
-    )
-    error = getattr(builtins, error_name, None)
-    if (
-        not (isinstance(error, type) and issubclass(error, Exception))
-        or call.keywords
-        or node.cause
-    ):
+    error_name = call.func.id if isinstance(call.func, ast.Name) else ""
+    error = getattr(builtins, error_name, None) if error_name not in state.globals else None
+    is_error = isinstance(error, type) and issubclass(error, Exception)
+    if not is_error or call.keywords or node.cause:
         raise state.refuse(node, "raising anything but an error of Python's own is not supported")
     step_count = len(state.steps)
     arguments = [state.evaluate(argument) for argument in call.args]

@@ -95,11 +95,8 @@ def compare_shapes_and_elements(
     # as many elements as left has, for any sizes: those of right where the shapes are equal. In a
     # row, since torch.cat leaves out an empty tensor of one dimension.
     flat, *joined_rows = [flatten_to_row(value) for value in (left, right, left)]
-    joined = ast.Call(
-        state.alias_global("cat", torch.cat),
-        [ast.List(joined_rows, ast.Load()), ast.Constant(1)],
-        [],
-    )
+    cat = state.alias_global("cat", torch.cat)
+    joined = ast.Call(cat, [ast.List(joined_rows, ast.Load()), ast.Constant(1)], [])
     part = (ast.Slice(), ast.Slice(None, method_call(left.code, "numel")))
     common = ast.Subscript(joined, ast.Tuple([*part], ast.Load()), ast.Load())
     compare = ast.Call(state.alias_global("eq", torch.eq), [flat, common], [])
@@ -159,21 +156,15 @@ def convert_to_tensor(
     """
     dtype = args[1] if len(args) > 1 else keywords.get("dtype", state.static(None))
     device = keywords.get("device", state.static("cpu"))
-    if (
-        not isinstance(dtype, StaticValue)
-        or set(keywords) - {"dtype", "device"}
-        or str(device.example) != "cpu"
-    ):
+    takes_others = set(keywords) - {"dtype", "device"} or str(device.example) != "cpu"
+    if not isinstance(dtype, StaticValue) or takes_others:
         raise state.refuse(node, "torch.tensor of a host's list takes a constant dtype only")
     if dtype.example is None and not has_definite_length(state, args[0]):
-        are_floats = bool(args[0].example) and all(
-            type(number) is float for number in args[0].example
-        )
-        if not args[0].example:
-            raise state.refuse(
-                node, "torch.tensor of a list whose length is not known needs a dtype"
-            )
-        if not are_floats:
+        numbers = args[0].example
+        if not numbers:
+            reason = "torch.tensor of a list whose length is not known needs a dtype"
+            raise state.refuse(node, reason)
+        if not all(type(number) is float for number in numbers):
             refuse_empty_list(state, node, args[0])
     array = convert_list(state, node, args[0])
     return (method_call(array.code, "to", dtype.code) if dtype.example else array.code), [array]

@@ -113,13 +113,11 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
             cls = getattr(session.original, definition, None)
             stores = domain_of(definition, session).late
             stack.enter_context(session.late.watch(model, cls, definition, stores))
+        plan = Plan(seed=setting.seed, gradients=False)
+        what = f"run {name} in {setting.mode} mode, {setting.dtype}"
         for call in calls:
-            with session.ledger.step(
-                "original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"
-            ):
-                outcome = execute(
-                    target, cast_to_format(call, setting), Plan(seed=setting.seed, gradients=False)
-                )
+            with session.ledger.step("original", "", what):
+                outcome = execute(target, cast_to_format(call, setting), plan)
             if outcome.error is not None:
                 _note_failed_run(outcome.error, setting, session)
                 return None

@@ -43,9 +43,8 @@ def compare_captures(
             continue  # such slowness is evidence about the machine, not about the graph
         if isinstance(changed_result, BaseException):
             text = " ".join(str(changed_result).split())[:200]
-            return Difference(
-                "", f"{means} takes the original, not the changed version: {text}"
-            ), tuple(agreeing)
+            sentence = f"{means} takes the original, not the changed version: {text}"
+            return Difference("", sentence), tuple(agreeing)
         difference = compare(original_result, changed_result, Check("outputs", dict, Largest()))
         if difference:
             return Difference(difference.path, f"by {means} {difference.sentence}"), tuple(agreeing)

@@ -105,12 +105,9 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     Terms that cancel exactly in one order of summation leave rounding in another: softmax over one
     position, say.
     """
-
     wide_plan = plan.exact()
-    exact_gradients, original_gradients = (
-        _gradients(sides.exact_original(is_altered(call)), call, wide_plan),
-        _gradients(sides.original, call, plan),
-    )
+    exact_gradients = _gradients(sides.exact_original(is_altered(call)), call, wide_plan)
+    original_gradients = _gradients(sides.original, call, plan)
     exact_changed_gradient = _gradients(sides.exact_changed(), call, wide_plan).get(difference.path)
     sizes = {
         name: float(v.abs().max())

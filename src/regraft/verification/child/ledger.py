@@ -137,17 +137,11 @@ class Ledger:
         end. The processor time of the body is added to the record of the definition, if it has
         one."""
         started, work = time.time(), time.process_time()
-        entry = {
-            "time": started,
-            "work": work,
-            "side": side,
-            "definition": definition,
-            "what": description,
-        }
+        entry: dict[str, Any] = {"time": started, "work": work}
+        entry.update(side=side, definition=definition, what=description)
         if side == "changed":
             entry["original_seconds"] = self._seconds.get(definition, 0.0)
-        self._journal.write(json.dumps(entry) + "\n")
-        self._journal.flush()
+        self._announce(entry)
         try:
             yield
         finally:
@@ -156,11 +150,12 @@ class Ledger:
         if side == "original":
             self._seconds[definition] = time.time() - started
         else:
-            self._journal.write(
-                json.dumps({"time": time.time(), "side": "", "definition": "", "what": "between"})
-                + "\n"
-            )
-            self._journal.flush()
+            self._announce({"time": time.time(), "side": "", "definition": "", "what": "between"})
+
+    def _announce(self, entry: dict[str, Any]) -> None:
+        """Write an entry to the journal at once."""
+        self._journal.write(json.dumps(entry) + "\n")
+        self._journal.flush()
 
     def note_level(self, level: str) -> None:
         """Add a level of evidence that was reached to `levels`, unless it is there."""

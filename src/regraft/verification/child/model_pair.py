@@ -183,22 +183,16 @@ def _attribute_difference(
         session.rewind()
         second_original = _build_original(subject, seed + 1, session)
         if second_original is not None:
-            scopes = session.original, session.original
-            random_differences = _describe_attribute_differences(
-                (original, second_original), scopes, session
-            )
+            originals, scopes = (original, second_original), (session.original, session.original)
+            random_differences = _describe_attribute_differences(originals, scopes, session)
             differences = {
                 path: sentence
                 for path, sentence in differences.items()
                 if path not in random_differences
             }
-    return next(
-        (
-            Difference(path, f"after construction {sentence}")
-            for path, sentence in differences.items()
-        ),
-        None,
-    )
+    for path, sentence in differences.items():
+        return Difference(path, f"after construction {sentence}")
+    return None
 
 
 def _describe_attribute_differences(

@@ -212,10 +212,8 @@ class Session:
         error is not compared. An error of the body forgets them, too, and is raised.
         """
         conditions = self.conditions[1] if self.conditions else None
-        lines_before, results_before = (
-            self.original_tracer.save_state(),
-            conditions.results() if conditions else (),
-        )
+        lines_before = self.original_tracer.save_state()
+        results_before = conditions.results() if conditions else ()
 
         def forget() -> None:
             """Take back the lines and results of this run."""

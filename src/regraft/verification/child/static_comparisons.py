@@ -43,9 +43,8 @@ def compare_variables(session: Session, path: Path) -> None:
     Values that differ at each import do not count. The original is imported again to find these;
     where that fails, nothing is compared and the reason noted in the ledger.
     """
-    differences = describe_differences(
-        variable_leaves(session.original), variable_leaves(session.changed)
-    )
+    original_leaves = variable_leaves(session.original)
+    differences = describe_differences(original_leaves, variable_leaves(session.changed))
     if not differences:
         return
     try:

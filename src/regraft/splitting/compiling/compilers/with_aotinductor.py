@@ -44,6 +44,23 @@ HOST = '''    def prepare(self, manifest):
 '''  # noqa: E501
 
 
+def export_regions(
+    regions: list[Region], modules: list[RegionModule], directory: Path
+) -> list[Path]:
+    """Write the exported program of each region that torch.export takes to `directory`, and return
+    the paths of the files."""
+    archives: list[Path] = []
+    for region, module in zip(regions, modules, strict=True):
+        file = directory / f"{EXPORTED}_{region.number}.pt2"
+        try:
+            torch.export.save(trace_program(region, module), file)
+        except Exception:  # noqa: BLE001  (`compile_region` reports it)
+            file.unlink(missing_ok=True)
+            continue
+        archives.append(file)
+    return archives
+
+
 def start_compilation(archives: list[Path]) -> subprocess.Popen[bytes]:
     """Start a process that compiles exported regions, one after the other, and return it."""
     environment = {
@@ -65,17 +82,9 @@ def prepare(regions: list[Region], modules: list[RegionModule], directory: Path)
 
     A region that fails here has no file, and is left to `compile_region`.
     """
-    archives: list[Path] = []
     if shutil.which("g++") is None or min(os.cpu_count() or 1, len(regions)) < 2:
         return
-    for region, module in zip(regions, modules, strict=True):
-        file = directory / f"{EXPORTED}_{region.number}.pt2"
-        try:
-            torch.export.save(trace_program(region, module), file)
-        except Exception:  # noqa: BLE001  (`compile_region` reports it)
-            file.unlink(missing_ok=True)
-            continue
-        archives.append(file)
+    archives = export_regions(regions, modules, directory)
     workers = min(os.cpu_count() or 1, len(archives))
     shares = [archives[start::workers] for start in range(workers)] if workers > 1 else []
     processes = [start_compilation(share) for share in shares]

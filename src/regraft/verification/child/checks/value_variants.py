@@ -102,19 +102,12 @@ def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
     of a row. Tokens below 3 that have no name come last, beyond that limit, under the name
     `number`, because files compare tokens with them without a name.
     """
-    attribute_dicts = [
-        vars(owner)
-        for owner in (model, getattr(model, "config", None))
-        if hasattr(owner, "__dict__")
-    ]
-    named_values = [
-        (name, value)
-        for attributes in attribute_dicts
-        for name, value in attributes.items()
-        if _SPECIAL.search(name)
-    ]
+    owners = (model, getattr(model, "config", None))
     named_tokens = [
-        (name, value) for name, value in named_values if type(value) is int and value >= 0
+        (name, value)
+        for owner in owners
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if _SPECIAL.search(name) and type(value) is int and value >= 0
     ]
     name_by_token: dict[int, str] = {}
     for name, value in sorted(named_tokens, key=lambda pair: "pad" not in pair[0]):
