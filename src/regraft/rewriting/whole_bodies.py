@@ -11,7 +11,7 @@ from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.layout import Layout, indentation
 from regraft.source.syntax_walk import walk
-from regraft.source.text import Edit, Span
+from regraft.source.text import Edit, SourceFile, Span
 
 
 def rewrite_body(
@@ -31,24 +31,20 @@ def rewrite_body(
         return Withheld(obstacle, line)
     apply = match.pattern.target.apply
     assert isinstance(apply.callee, Ref)
-
-    def text(operand: Operand) -> str:
-        """Return the source text of the expression that a variable stands for, or the `repr` of a
-        constant."""
-        return (
-            source.segment(match.bindings[operand.name])
-            if isinstance(operand, Var)
-            else repr(operand.value)  # type: ignore[union-attr]
-        )
-
-    arguments = [
-        *map(text, apply.args),
-        *(f"{name}={text(value)}" for name, value in apply.keywords),
-    ]
+    arguments = [_text(operand, match, source) for operand in apply.args]
+    arguments += [f"{name}={_text(value, match, source)}" for name, value in apply.keywords]
     head = "" if match.pattern.is_block else "return "
     layout = Layout(source, Span(span.start, span.end), indentation(source, span.start), head)
     call = layout.call(imports.spell(apply.callee.path), arguments)
     return Edit(span, head + call), span, frozenset({apply.callee.path})
+
+
+def _text(operand: Operand, match: BodyMatch, source: SourceFile) -> str:
+    """Return the source text of the expression that a variable stands for, or the `repr` of a
+    constant."""
+    if isinstance(operand, Var):
+        return source.segment(match.bindings[operand.name])
+    return repr(operand.value)  # type: ignore[union-attr]
 
 
 def _obstacle(match: BodyMatch, span: Span, imports: Imports) -> str:

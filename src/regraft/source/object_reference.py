@@ -18,10 +18,8 @@ class TargetError(ValueError):
 
 def find_function(spec: str, folder: str) -> Callable[..., Any]:
     """Return the function that a target names, with its module imported as seen from `folder`.
-
     Raise TargetError for a text of another form, and where there is no such file or function;
-    errors of the user's file are passed on.
-    """
+    errors of the user's file are passed on."""
     module_reference, _, name = spec.rpartition(":")
     if not module_reference or not name:
         raise TargetError(f"{spec!r} is not written MODULE:FUNCTION or FILE.py:FUNCTION")

@@ -55,22 +55,11 @@ def content_of(value: Any) -> Any:
     # a lambda, or a function that another function makes
     if isinstance(value, FunctionType) and "<" in value.__qualname__:
         cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
-        return (
-            value.__module__,
-            value.__qualname__,
-            value.__code__,
-            value.__defaults__,
-            value.__kwdefaults__,
-            cells,
-        )
+        defaults = value.__defaults__, value.__kwdefaults__
+        return value.__module__, value.__qualname__, value.__code__, *defaults, cells
     if isinstance(value, CodeType):
-        return (
-            value.co_code,
-            value.co_consts,
-            value.co_names,
-            value.co_varnames,
-            value.co_freevars,
-        )
+        names = value.co_names, value.co_varnames, value.co_freevars
+        return value.co_code, value.co_consts, *names
     return None
 
 
@@ -141,6 +130,18 @@ def make_key(
     return hasher.hexdigest()
 
 
+def source_files() -> set[Path]:
+    """Return the Python files of `splitting` and `execution`, and those of all imported modules
+    outside of installed packages and the standard library."""
+    paths = [getattr(loaded, "__file__", None) or "" for loaded in list(sys.modules.values())]
+    own_files = {path for package in PACKAGES for path in package.rglob("*.py")}
+    return own_files | {
+        Path(path)
+        for path in paths
+        if path.endswith(".py") and os.path.isabs(path) and not path.startswith(SITE_PATHS)
+    }
+
+
 def code_and_versions(model: torch.nn.Module) -> list[bytes]:
     """Return the texts of code that a key depends on besides the network, each as bytes.
 
@@ -148,13 +149,7 @@ def code_and_versions(model: torch.nn.Module) -> list[bytes]:
     contents of the Python files of `splitting` and `execution` and of all imported modules outside
     of installed packages and the standard library, in the order of their paths.
     """
-    files = {path for package in PACKAGES for path in package.rglob("*.py")}
-    paths = [getattr(loaded, "__file__", None) or "" for loaded in list(sys.modules.values())]
-    files |= {
-        Path(path)
-        for path in paths
-        if path.endswith(".py") and os.path.isabs(path) and not path.startswith(SITE_PATHS)
-    }
+    files = source_files()
     packages = {
         kind.__module__.partition(".")[0]
         for module in model.modules()

@@ -35,6 +35,7 @@ from regraft.splitting.network import Network, Program
 from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
 from regraft.splitting.program.residual import (
+    Region,
     Side,
     close_regions,
     close_sides,
@@ -166,21 +167,17 @@ def partition_into_regions(
     convert_sizes(steps, specialised.region_sizes)
     for region in regions:
         region.measured = measured
-        region.open = tuple(
-            frozenset(specialised.open_by_name.get(key, ())) for key in region.inputs
-        )
-        region.sizes = specialised.size_names.intersection(region.inputs)
-        region.numbers = frozenset(region.inputs) - specialised.tensor_names
-    return Program(
-        network,
-        parameters,
-        steps,
-        regions,
-        specialised.classes,
-        specialised.scope,
-        specialised.assigned,
-        specialised.messages,
-    )
+        describe_inputs(region, specialised)
+    facts = specialised.classes, specialised.scope, specialised.assigned, specialised.messages
+    return Program(network, parameters, steps, regions, *facts)
+
+
+def describe_inputs(region: Region, specialised: Specialised) -> None:
+    """Set which dimensions of a region's inputs are open, and which inputs are sizes and
+    numbers."""
+    region.open = tuple(frozenset(specialised.open_by_name.get(key, ())) for key in region.inputs)
+    region.sizes = specialised.size_names.intersection(region.inputs)
+    region.numbers = frozenset(region.inputs) - specialised.tensor_names
 
 
 def sample_regions(program: Program, unseen: str) -> tuple[Program, list[Unsplittable]]:

@@ -221,11 +221,8 @@ class ClassLayers:
     def _called_methods(
         self, owner: ast.ClassDef, order: tuple[ast.ClassDef, ...], function: Function, body: Body
     ) -> Iterator[tuple[ast.ClassDef, Function]]:
-        """Yield the methods that a constructor calls, each with its class.
-
-        `self.build()` is looked up from the instance's class on, `super().build()` above the
-        `owner`.
-        """
+        """Yield the methods that a constructor calls, each with its class. `self.build()` is looked
+        up from the instance's class on, `super().build()` above the `owner`."""
         calls = [
             (node.spelling[5:], order)
             for node in body.index.get("call", ())

@@ -125,6 +125,12 @@ class Job:
             reason = with_hint(fatal["reason"], self.containment, self.memory_limit)
             raise VerifyError(reason, file=str(self.driver))
 
+    def _are_all_equal(self) -> bool:
+        """Return whether every change is the same program in both versions, if decorators return
+        the class that they are given."""
+        equal = self.equal_programs | self.equal_if_returned
+        return all(change.definition in equal for change in self.changes)
+
     def _write_request(
         self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]
     ) -> None:
@@ -146,13 +152,7 @@ class Job:
             "contract": self.terms.contract,
             "by rules": self.terms.by_rules,
             "model classes": list(self.terms.model_classes),
-            "same": (
-                self.terms.effort != "high"
-                and all(
-                    change.definition in self.equal_programs | self.equal_if_returned
-                    for change in self.changes
-                )
-            ),
+            "same": self.terms.effort != "high" and self._are_all_equal(),
             "same if returned": sorted(self.equal_if_returned),
             "confirms": self.only_confirms,
             "text": _changed_source(self.changed, self.changes),
@@ -161,11 +161,8 @@ class Job:
 
     def _blame(self, child_exit: Exit, result: dict[str, Any]) -> dict[str, str]:
         """Return the definitions that caused a child's end, with the reason: the one that its last
-        step names, else all that are not refuted.
-
-        There are none unless the child ended in a step of the changed version that the original
-        survived.
-        """
+        step names, else all that are not refuted. There are none unless the child ended in a step
+        of the changed version that the original survived."""
         step = child_exit.step
         # what all processes use together is not the fault of the last step
         is_shared = child_exit.how in ("time limit", "limit") or child_exit.code == INTERNAL

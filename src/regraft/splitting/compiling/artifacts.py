@@ -180,6 +180,11 @@ def _rename_values(graph: onnx.GraphProto, names: dict[str, str]) -> None:
         node.output[:] = [new_name(name) for name in node.output]
     for operand in graph.output:
         operand.name = new_name(operand.name)
+    _clear_shapes(graph)
+
+
+def _clear_shapes(graph: onnx.GraphProto) -> None:
+    """Remove the shapes of outputs and the names of the inputs' open sizes from a graph."""
     for value in graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")

@@ -13,7 +13,7 @@ import logging
 import math
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,8 +137,6 @@ def _symbolic_inputs(
 ) -> tuple[list[Any], dict[Any, str]]:
     """Return the region's inputs with symbols for sizes, and the text of the size for which each
     symbol stands, such as `x.shape[0]`."""
-    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
-
     inputs: list[Any] = []
     sizes: dict[Any, str] = {}
     for key, tensor in zip(region.inputs, sample, strict=True):
@@ -147,17 +145,21 @@ def _symbolic_inputs(
             sizes[inputs[-1].node.expr] = key
             continue
         open_dims = axes.get(key, {})
-        dims = [
-            DimDynamic.DYNAMIC if dim in open_dims else DimDynamic.STATIC
-            for dim in range(tensor.dim())
-        ]
-        context = StatelessSymbolicContext(dynamic_sizes=dims)
-        symbolic_input = mode.from_tensor(tensor, symbolic_context=context)
-        inputs.append(symbolic_input)
-        sizes.update(
-            {symbolic_input.shape[dim].node.expr: f"{key}.shape[{dim}]" for dim in open_dims}
-        )
+        inputs.append(_without_data(tensor, open_dims, mode))
+        shape = inputs[-1].shape
+        sizes.update({shape[dim].node.expr: f"{key}.shape[{dim}]" for dim in open_dims})
     return inputs, sizes
+
+
+def _without_data(tensor: torch.Tensor, open_dims: Collection[int], mode: Any) -> Any:
+    """Return a tensor without data in the place of a tensor, with symbols for the sizes in some
+    dimensions."""
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+    dims = [
+        DimDynamic.DYNAMIC if dim in open_dims else DimDynamic.STATIC for dim in range(tensor.dim())
+    ]
+    return mode.from_tensor(tensor, symbolic_context=StatelessSymbolicContext(dynamic_sizes=dims))
 
 
 def _printer_of(sizes: Mapping[Any, str]) -> Callable[[Any], str]:

@@ -114,13 +114,6 @@ def take_rows(state: Specialisation, target: ast.Tuple | ast.List, value: Value)
     """Return the rows of a tensor whose number of rows is open, one for each element of `target`,
     after a step in which the host raises ValueError unless there are as many."""
     count = len(target.elts)
-
-    def with_rows(tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of an example with `count` rows, its own as often as necessary."""
-        if len(tensor) == 0:
-            return tensor.new_zeros(count, *tensor.shape[1:])
-        return tensor[torch.arange(count) % len(tensor)]
-
     assert isinstance(value, TensorValue)
     tensor = state.bind_result(value)
     state.fallible_operations += 1
@@ -128,16 +121,17 @@ def take_rows(state: Specialisation, target: ast.Tuple | ast.List, value: Value)
     append_check(state, test, f"this tensor is unpacked to {count} rows")
     key = state.fresh_name()
     state.steps.append(TensorStep(Assign(key, tensor), state.location))
-    rows = replace(
-        value, example=with_rows(value.example), twin=with_rows(value.second_example), code=tensor
-    )
-    state.bind_name(key, rows)
-    return [
-        state.bind_if_tensor(
-            run_code(state, target, ast.Subscript(name(key), ast.Constant(place), ast.Load()))
-        )
-        for place in range(count)
-    ]
+    example, twin = (with_rows(tensor, count) for tensor in (value.example, value.second_example))
+    state.bind_name(key, replace(value, example=example, twin=twin, code=tensor))
+    rows = [ast.Subscript(name(key), ast.Constant(place), ast.Load()) for place in range(count)]
+    return [state.bind_if_tensor(run_code(state, target, row)) for row in rows]
+
+
+def with_rows(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """Return a copy of an example with `count` rows, its own as often as necessary."""
+    if len(tensor) == 0:
+        return tensor.new_zeros(count, *tensor.shape[1:])
+    return tensor[torch.arange(count) % len(tensor)]
 
 
 def split_elements(

@@ -145,10 +145,8 @@ def truth_of_tensor(state: Specialisation, value: TensorValue) -> StaticValue | 
 
 def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostValue:
     """Return what `if value` tests: True or False where it is known now, else a value that the host
-    tests, read from a tensor of one value by `item()`.
-
-    Raises Unsplittable for tensors of several values, and objects whose class defines its truth.
-    """
+    tests, read from a tensor of one value by `item()`. Raises Unsplittable for tensors of several
+    values, and objects whose class defines its truth."""
     value = read_sequence(state, value.code, value)
     if is_stand_in(state, value.example):
         return state.static(test_stand_in(state, value.code, value.example))

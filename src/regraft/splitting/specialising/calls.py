@@ -171,18 +171,20 @@ def read_either_numbers(
     )
     if not is_torch(callee.example) or not has_to_be_followed(state, code):
         return args, keywords
+    numbers = [read_either_number(state, value) for value in args]
+    return numbers, {key: read_either_number(state, value) for key, value in keywords.items()}
 
-    def read(value: Value) -> Value:
-        """Return the number, under a new name, where `value` is one or a tensor of one."""
-        is_whole = isinstance(value, EitherValue) and type(value.instead) is int
-        if not is_whole or not is_integer_scalar(value.example):
-            return value
-        numbers = int(value.example), int(value.second_example)
-        code = ast.Call(name("int"), [value.code], [])
-        twin = NO_TWIN if numbers[0] == numbers[1] else numbers[1]
-        return state.bind_in_host(HostValue(numbers[0], code, twin))
 
-    return [read(value) for value in args], {key: read(value) for key, value in keywords.items()}
+def read_either_number(state: Specialisation, value: Value) -> Value:
+    """Return the whole number that a value is on some paths, or a tensor of one on the others, as a
+    number that the host reads, under a new name; any other value as it is."""
+    is_whole = isinstance(value, EitherValue) and type(value.instead) is int
+    if not is_whole or not is_integer_scalar(value.example):
+        return value
+    numbers = int(value.example), int(value.second_example)
+    code = ast.Call(name("int"), [value.code], [])
+    twin = NO_TWIN if numbers[0] == numbers[1] else numbers[1]
+    return state.bind_in_host(HostValue(numbers[0], code, twin))
 
 
 # Each of the following evaluates some calls, and returns None for any other.

@@ -90,10 +90,8 @@ def run_as_operation(
     state: Specialisation, node: ast.Call, code: ast.Call, operands: list[Value]
 ) -> Value | None:
     """Run a function that gives tensors, or a constant, as one operation, and return its value.
-
     Returns None, so that the function is followed, where no operand is a tensor, one is a container
-    of the host, or values or sizes decide what is computed, and for other results.
-    """
+    of the host, or values or sizes decide what is computed, and for other results."""
     has_containers = any(
         isinstance(operand.example, (list, dict)) and not is_display(operand)
         for operand in operands

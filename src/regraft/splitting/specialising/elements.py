@@ -163,15 +163,18 @@ def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[V
         and isinstance(values.example, torch.Tensor)
         and 0 not in open_dimensions(values)
     ):
-        # the source may assign to the tensor's name before the loop ends
-        rows = state.fresh_name()
-        state.steps.append(TensorStep(Assign(rows, values.code), state.location))
-        state.bind_name(rows, values)
-        places = map(ast.Constant, range(len(values.example)))
-        return [
-            run_code(state, node, ast.Subscript(name(rows), place, ast.Load())) for place in places
-        ]
+        return list_rows(state, node, values)
     return None
+
+
+def list_rows(state: Specialisation, node: ast.AST, tensor: TensorValue) -> list[Value]:
+    """Return the rows of a tensor as values of their own. It is assigned to a new name first, since
+    the source may assign to its name before a loop over the rows ends."""
+    rows = state.fresh_name()
+    state.steps.append(TensorStep(Assign(rows, tensor.code), state.location))
+    state.bind_name(rows, tensor)
+    places = map(ast.Constant, range(len(tensor.example)))
+    return [run_code(state, node, ast.Subscript(name(rows), place, ast.Load())) for place in places]
 
 
 def has_part_names(key: str, value: Value, names: Names) -> bool:

@@ -53,15 +53,10 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
     becomes a LostValue. None stays known: a loop that changes it has its first iteration apart, and
     what may be None is an EitherValue.
     """
-    for key in sorted(keys):
-        if key not in state.names:
-            continue
+    for key in sorted(keys & state.names.keys()):
         value = state.names[key] = state.names[key].drop_constants()
-        if (
-            isinstance(value, (StaticValue, HostValue))
-            and not isinstance(value.code, ast.Name)
-            and not value.fields
-        ):
+        is_written = isinstance(value.code, ast.Name) or bool(value.fields)
+        if isinstance(value, (StaticValue, HostValue)) and not is_written:
             if is_static_object(value):
                 state.names[key] = LostValue(name(key))
                 continue

@@ -49,13 +49,9 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
         return enter_local_function(state, state.local_functions[function], prefix)
     try:
         function = find_followed(function)
-        lines, start = inspect.getsourcelines(getattr(function, "__code__", function))
-        path = inspect.getsourcefile(function) or "<unknown>"
+        definition, path = read_definition(function)
     except (OSError, TypeError) as problem:
         raise state.refuse(ast.Pass(), f"{function!r} has no source that can be read") from problem
-    tree = ast.parse(textwrap.dedent("".join(lines)))
-    ast.increment_lineno(tree, start - 1)
-    definition = tree.body[0]
     if path == deque_class.__file__:  # an error names the line that uses the deque
         path = state.frame.path
         move_to_line(definition, state.frame.line)
@@ -81,6 +77,16 @@ def prepare_definition(state: Specialisation, definition: ast.FunctionDef) -> as
     transformer.generic_visit(definition)
     mark_uses(definition)
     return definition
+
+
+def read_definition(function: Any) -> tuple[ast.stmt, str]:
+    """Return the statement that defines a function, with the lines of its file, and the path of the
+    file; raise OSError or TypeError for a function without source."""
+    lines, start = inspect.getsourcelines(getattr(function, "__code__", function))
+    path = inspect.getsourcefile(function) or "<unknown>"
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    ast.increment_lineno(tree, start - 1)
+    return tree.body[0], path
 
 
 def enter_local_function(

@@ -173,10 +173,7 @@ def follow_or_peel(
 ) -> None:
     """Call `follow`, which specialises a loop; if it raises NotSettled, because the first iteration
     leaves values of other types, undo its effects and specialise `peel()` instead, the statement
-    with the first iteration apart.
-
-    Raises Unsplittable if this was done for the loop already.
-    """
+    with the first iteration apart. Raises Unsplittable if this was done for the loop already."""
     steps, names = list(state.steps), state.fork_names(state.names)
     varying, changed = set(state.varying_names), set(state.changed_names)
     entered = state.not_entered

@@ -162,10 +162,7 @@ def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
 def join_values(state: Specialisation, key: str, path_values: PathValues) -> Value:
     """Return the value that the name `key` holds after paths that meet; a LostValue if there is
     none, and for tuples and records, which `rebuild_tuples` puts together from their joined
-    elements.
-
-    Steps by which the host assigns the name are appended to the paths.
-    """
+    elements. Steps by which the host assigns the name are appended to the paths."""
     values = [value for _, value in path_values]
     first = values[0]
     kinds = {type(value) for value in values}

@@ -87,6 +87,14 @@ def make_examples(
     return example, twin
 
 
+def value_of_field(state: Specialisation, node: ast.AST, value: Value, key: str) -> Value | None:
+    """Return the value of a field of a record, or of an object that forward makes; None where the
+    object lacks it."""
+    if isinstance(value, RecordValue):
+        return get_element(state, value, key)
+    return read_object_attribute(state, node, value.example, key)
+
+
 def replace_fields(
     state: Specialisation, node: ast.Call, value: Value, keywords: dict[str, Value]
 ) -> Value:
@@ -103,13 +111,9 @@ def replace_fields(
         else [field.name for field in dataclasses.fields(record_class) if field.init]
     )
     for key in init_fields:
-        if key not in keywords:
-            field_value = (
-                get_element(state, value, key)
-                if isinstance(value, RecordValue)
-                else read_object_attribute(state, node, value.example, key)
-            )
-            keywords = {**keywords, **({key: field_value} if field_value is not None else {})}
+        field_value = None if key in keywords else value_of_field(state, node, value, key)
+        if field_value is not None:
+            keywords = {**keywords, key: field_value}
     if record_class in state.mutable:
         return construct_object(state, node, record_class, [], keywords)
     return make_record(state, node, state.static(record_class), [], keywords)

@@ -149,11 +149,8 @@ def convert_to_tensor(
     state: Specialisation, node: ast.AST, args: list[Value], keywords: dict[str, Value]
 ) -> tuple[ast.expr, list[Value]]:
     """Return code and operands for `torch.tensor` of a list of the host: its array, as a tensor of
-    the dtype.
-
-    Raises Unsplittable for a dtype that is not constant, other keywords and devices, and a list of
-    unknown length without a dtype that is empty in the example.
-    """
+    the dtype. Raises Unsplittable for a dtype that is not constant, other keywords and devices, and
+    a list of unknown length without a dtype that is empty in the example."""
     dtype = args[1] if len(args) > 1 else keywords.get("dtype", state.static(None))
     device = keywords.get("device", state.static("cpu"))
     takes_others = set(keywords) - {"dtype", "device"} or str(device.example) != "cpu"

@@ -11,11 +11,8 @@ from typing import Any
 
 def signature_difference(original: Any, changed: Any) -> str:
     """Return in words the first way in which calls of a definition that used to fit no longer do;
-    "" where they all still fit.
-
-    Of a class, the public methods, `__init__` and `__call__` that the original class itself defines
-    are compared; of anything but a class or function nothing is.
-    """
+    "" where they all still fit. Of a class, the public methods, `__init__` and `__call__` that the
+    original class itself defines are compared; of anything but a class or function nothing is."""
     if isinstance(original, FunctionType) and isinstance(changed, FunctionType):
         return _parameter_difference(original.__name__, original, changed)
     if not (isinstance(original, type) and isinstance(changed, type)):

@@ -220,12 +220,20 @@ class Watch:
         for hooks in self._hooks:
             if added := hooks.added_count():
                 leaves[f"{ATTRIBUTE}{hooks.path}, number of hooks"] = added
-        text = normalise_text(self._take_text(), self._scope)
-        if text:
-            leaves[f"{PRINTED}text"] = " ".join(DECIMAL.sub("#", text).split())
-            numbers = [float(number) for number in DECIMAL.findall(text)]
-            leaves[f"{PRINTED}numbers"] = torch.tensor(numbers, dtype=number_format())
+        leaves.update(self._printed_leaves(number_format))
         return leaves
+
+    def _printed_leaves(self, number_format: Callable[[], Any]) -> dict[str, Any]:
+        """Return the text printed since the last call, and the decimal numbers in it apart, as
+        leaves; {} where nothing was printed."""
+        text = normalise_text(self._take_text(), self._scope)
+        if not text:
+            return {}
+        numbers = [float(number) for number in DECIMAL.findall(text)]
+        return {
+            f"{PRINTED}text": " ".join(DECIMAL.sub("#", text).split()),
+            f"{PRINTED}numbers": torch.tensor(numbers, dtype=number_format()),
+        }
 
     def _take_text(self) -> str:
         """Return the text printed so far and forget it."""

@@ -174,15 +174,7 @@ class Lowering:
             return self.lower_block(arms[0][1] if arms else [], names, graph, leave)
         cases, default_arms = sort_integer_arms(arms)
         if len(cases) > MAX_LINEAR_CASES:
-            half = len(cases) // 2
-            is_in_first_half = ast.Compare(cases[0][0].left, [ast.Lt()], cases[half][0].comparators)
-            first, second = [*cases[:half], *default_arms], [*cases[half:], *default_arms]
-            test = Expressions(graph, names).evaluate_truth(is_in_first_half)
-            sides = [
-                lambda names, inner: self.lower_branch(first, names, inner, leave),
-                lambda names, inner: self.lower_branch(second, names, inner, leave),
-            ]
-            return self.add_if(name_of(graph, test), sides, names, graph)
+            return self.lower_by_halves(cases, default_arms, names, graph, leave)
         first_test = arms[0][0]
         test = Expressions(graph, names).evaluate_truth(first_test)
         if isinstance(test, Const):
@@ -196,6 +188,26 @@ class Lowering:
             lambda names, inner: self.lower_branch(
                 arms[1:], narrow_names(names, first_test, False), inner, leave
             ),
+        ]
+        return self.add_if(name_of(graph, test), sides, names, graph)
+
+    def lower_by_halves(
+        self,
+        cases: list[tuple[ast.Compare, list[Step]]],
+        default_arms: list[Arm],
+        names: Names,
+        graph: Graph,
+        leave: Exit,
+    ) -> Outcome:
+        """Lower a branch that compares a name with ints, `cases` sorted by these, as a branch on
+        the half in which the name's value is; `default_arms` belong to both halves."""
+        half = len(cases) // 2
+        is_in_first_half = ast.Compare(cases[0][0].left, [ast.Lt()], cases[half][0].comparators)
+        first, second = [*cases[:half], *default_arms], [*cases[half:], *default_arms]
+        test = Expressions(graph, names).evaluate_truth(is_in_first_half)
+        sides: list[Side] = [
+            lambda names, inner: self.lower_branch(first, names, inner, leave),
+            lambda names, inner: self.lower_branch(second, names, inner, leave),
         ]
         return self.add_if(name_of(graph, test), sides, names, graph)
 
