@@ -104,10 +104,8 @@ class CallPlace:
         if not (_is_view(value, node) or _reads_metadata(node)):
             return None
         first, last = sorted((self.time, node.time))
-        if any(
-            intermediate.effect and self.can_run(intermediate)
-            for intermediate in self.match.between(first - 1, last + 1)
-        ):
+        between = self.match.between(first - 1, last + 1)
+        if any(step.effect and self.can_run(step) for step in between):
             return None
         for ast_node in ast.walk(node.expr):
             if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:

@@ -77,10 +77,8 @@ class MatchChecks:
         self._check_comments(self.source.span(root), node)
         self._check_writes(node)
         if self.match.body.compiled:
-            raise self._withholding(
-                "TorchScript compiles this function, and would have to compile the kernel",
-                self.root,
-            )
+            reason = "TorchScript compiles this function, and would have to compile the kernel"
+            raise self._withholding(reason, self.root)
         if self.imports.obstacle:
             raise self._withholding(self.imports.obstacle, self.root)
 

@@ -165,8 +165,7 @@ class ClassLayers:
             yield replace(layer, args={**layer.args, **late}) if late else layer
 
     def constructor_body(self, owner: ast.ClassDef, function: Function) -> Body:
-        """Return the body of a constructor or a method that it calls, from the cache if
-        possible."""
+        """Return the body of a constructor or of a method that it calls; it is cached."""
         body = self._constructors.get(function)
         if body is None:
             module = self.module

@@ -180,8 +180,7 @@ def _sequence(frame: Frame, expr: ast.expr) -> Value:
 
 
 def _subscript(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of a subscript: a layer, an item whose value is known, or a node
-    `py.item`."""
+    """Return the value of a subscript: a layer, an item that is known, or a node `py.item`."""
     assert isinstance(expr, ast.Subscript)
     base, index = lower(frame, expr.value), lower(frame, expr.slice)
     if base.origin == "global":

@@ -115,16 +115,11 @@ def unflattened(
     parts = tuple(frame.constant(size) for size in sizes)
     shape = glue(frame, "py.tuple", parts, expr, "tuple").output
     shape.items = parts
-    args = {"input": tensor, "dim": frame.constant(-1), "sizes": shape}
     reads = {f"read{number}": value for number, value in enumerate(read)}
-    return frame.node(
-        "unflatten",
-        {**args, **reads},
-        expr,
-        "tensor",
-        spelling="torch.Tensor.unflatten",
-        defaults=frozenset(reads),
-    ).output
+    args = {"input": tensor, "dim": frame.constant(-1), "sizes": shape, **reads}
+    spelling, defaults = "torch.Tensor.unflatten", frozenset(reads)
+    node = frame.node("unflatten", args, expr, "tensor", spelling=spelling, defaults=defaults)
+    return node.output
 
 
 def _size(frame: Frame, tensor: Value, dims: Sequence[Value], expr: ast.AST) -> Value:

@@ -313,12 +313,8 @@ class Relevance:
                 continue
             reached[function] = None
             for word in self._function_words(function) & self._callable_names:
-                name = word.decode()
-                pending += [
-                    definitions[name]
-                    for definitions in (methods, self._functions)
-                    if name in definitions
-                ]
+                candidates = methods.get(word.decode()), self._functions.get(word.decode())
+                pending += [candidate for candidate in candidates if candidate is not None]
         return tuple(reached)
 
     def _methods(self, cls: ast.ClassDef) -> dict[str, Function]:

@@ -95,19 +95,10 @@ class Artifacts:
         numbers = []
         for tensor in graph.initializer:
             array = numpy_helper.to_array(tensor)
-            if array.dtype.name not in WEIGHT_TYPES or array.size < (
-                MIN_INTEGERS if array.dtype.kind in "iu" else 1
-            ):
-                continue
-            numbers.append(self.add_weight(array))
-            tensor.doc_string = ""
-            del tensor.metadata_props[:]
-            del tensor.external_data[:]
-            tensor.ClearField("raw_data")
-            for field in ("float_data", "int32_data", "int64_data", "double_data"):
-                tensor.ClearField(field)
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-            tensor.external_data.add(key="location", value="weights.bin")
+            least_size = MIN_INTEGERS if array.dtype.kind in "iu" else 1
+            if array.dtype.name in WEIGHT_TYPES and array.size >= least_size:
+                numbers.append(self.add_weight(array))
+                _refer_to_weights(tensor)
         return numbers
 
     def add_weight(self, array: numpy.ndarray[Any, Any]) -> int:
@@ -181,6 +172,18 @@ def _rename_values(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     for operand in graph.output:
         operand.name = new_name(operand.name)
     _clear_shapes(graph)
+
+
+def _refer_to_weights(tensor: onnx.TensorProto) -> None:
+    """Take the content out of an initializer, which then refers to `weights.bin`."""
+    tensor.doc_string = ""
+    del tensor.metadata_props[:]
+    del tensor.external_data[:]
+    tensor.ClearField("raw_data")
+    for field in ("float_data", "int32_data", "int64_data", "double_data"):
+        tensor.ClearField(field)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
 
 
 def _clear_shapes(graph: onnx.GraphProto) -> None:

@@ -64,22 +64,19 @@ def store_attribute(state: Specialisation, target: ast.Attribute, value: Value) 
 def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) -> None:
     """Assign the elements of a value to the elements of a tuple or list of targets; raise
     Unsplittable for a value for which `can_unpack` is False."""
-    starred = [
-        place
-        for place, element_target in enumerate(target.elts)
-        if isinstance(element_target, ast.Starred)
-    ]
-    if not starred and is_tensor(value) and 0 in open_dimensions(value):
+    targets = list(target.elts)
+    has_starred = any(isinstance(element_target, ast.Starred) for element_target in targets)
+    if not has_starred and is_tensor(value) and 0 in open_dimensions(value):
         elements = take_rows(state, target, value)
-    elif can_unpack(state, value, len(target.elts), bool(starred)):
+    elif can_unpack(state, value, len(targets), has_starred):
         elements = split_elements(state, target, value)
     else:
         raise state.refuse(target, "this cannot be unpacked")
-    targets = list(target.elts)
-    for place in starred:
-        targets[place] = target.elts[place].value  # type: ignore[attr-defined]
-        after = len(elements) - (len(targets) - place - 1)
-        elements[place:after] = [make_list(state, target, elements[place:after])]
+    for place, element_target in enumerate(target.elts):
+        if isinstance(element_target, ast.Starred):
+            targets[place] = element_target.value
+            after = len(elements) - (len(targets) - place - 1)
+            elements[place:after] = [make_list(state, target, elements[place:after])]
     state.pending.append(list(elements))
     for element_target, element in zip(targets, elements, strict=True):
         if state.pending[-1]:

@@ -41,11 +41,8 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
         return read_tensor_attribute(state, node, base)
     if isinstance(base, RecordValue):
         return read_field(state, node, base, node.attr)
-    if (
-        base.fields
-        and is_named_result(base.example)
-        and node.attr in type(base.example).__match_args__
-    ):
+    is_named = bool(base.fields) and is_named_result(base.example)
+    if is_named and node.attr in type(base.example).__match_args__:
         place = type(base.example).__match_args__.index(node.attr)
         return state.require_single_type(node, node.attr, get_element(state, base, place))
     if isinstance(base, HostValue):

@@ -148,9 +148,8 @@ def execute_assert(state: Specialisation, node: ast.Assert) -> None:
 def execute_raise(state: Specialisation, node: ast.Raise) -> None:
     """Let the host raise one of Python's own errors, such as `raise ValueError("...")`; refuse
     other errors, causes, keywords, and arguments that are no constants of the host."""
-    call = (
-        node.exc if isinstance(node.exc, ast.Call) else ast.Call(node.exc or name("None"), [], [])
-    )
+    raised = node.exc or name("None")
+    call = raised if isinstance(raised, ast.Call) else ast.Call(raised, [], [])
     error_name = call.func.id if isinstance(call.func, ast.Name) else ""
     error = getattr(builtins, error_name, None) if error_name not in state.globals else None
     is_error = isinstance(error, type) and issubclass(error, Exception)

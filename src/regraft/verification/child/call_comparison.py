@@ -304,10 +304,8 @@ def _run_pending_mutants(comparison: _Comparison) -> None:
     plan = replace(plan, repeat=False)
     original_outcome = replace(comparison.original_outcome, repeated={}, repeated_gradients=None)
     structure = call_arguments.structure(comparison.call)
-    for mutants, target in (
-        (session.mutants, sides.changed),
-        (session.old_mutants, sides.original),
-    ):
+    versions = (session.mutants, sides.changed), (session.old_mutants, sides.original)
+    for mutants, target in versions:
         for mutant in mutants.pending(sides.definition, structure) if mutants else ():
             with session.plant(mutant), session.trace_changed(mutant.definition, ""):
                 mutant_outcome = execute(target, comparison.call, plan)

@@ -96,9 +96,8 @@ class Tracer:
         for arm in change.arms:
             if arm not in self.arms and sys.version_info >= (3, 11):
                 place = f"on line {arm.line}, column {arm.column + 1}"
-                sentences.append(
-                    (arm.line, f"the side of the conditional expression {place} never ran")
-                )
+                sentence = f"the side of the conditional expression {place} never ran"
+                sentences.append((arm.line, sentence))
         for fallthrough in change.fallthroughs:
             header, body = fallthrough.header, fallthrough.body
             if self._has_run(*header) and not self._has_fallen_through(header, body):

@@ -213,11 +213,9 @@ def _describe_attribute_differences(
         properties = [property_leaves(side, path, scope, names) for side, scope in sides]
         differences.update(describe_differences(*attributes))
         differences.update(describe_differences(*properties))
-    return {
-        name: text
-        for name, text in differences.items()
-        if session.strict or not text.endswith(" is missing")
-    }
+    if session.strict:
+        return differences
+    return {path: text for path, text in differences.items() if not text.endswith(" is missing")}
 
 
 def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
