@@ -102,18 +102,20 @@ class _Proofs:
         }
         verdicts = self.verify(rewritten, frozenset(confirmed))
         if confirmed.keys() >= {verdict.definition for verdict in verdicts}:
-            return tuple(
-                replace(confirmed[verdict.definition], lines=verdict.lines)
-                if verdict.status == "proved"
-                else verdict
-                for verdict in verdicts
-            )
+            return tuple(_with_evidence(verdict, confirmed) for verdict in verdicts)
         self.proved = {
             verdict.definition: (trees[verdict.definition], verdict)
             for verdict in verdicts
             if verdict.status == "proved" and verdict.definition in trees
         }
         return verdicts
+
+
+def _with_evidence(verdict: Verdict, confirmed: Mapping[str, Verdict]) -> Verdict:
+    """Return a verdict that is proved with the evidence of the confirmed one; another as it is."""
+    if verdict.status != "proved":
+        return verdict
+    return replace(confirmed[verdict.definition], lines=verdict.lines)
 
 
 @dataclass(slots=True)

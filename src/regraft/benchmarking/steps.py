@@ -27,12 +27,9 @@ class BenchError(Exception):
 
 def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
     """Return one step: all calls without gradients; with `training`, each forward and backward with
-    fresh gradients.
-
-    The output's `loss` is differentiated, or the only number in the output, or else the sum of the
+    fresh gradients of the output's `loss`, or the only number in the output, or else the sum of the
     mean squares of its floating tensors. No optimizer runs, because its cost does not depend on how
-    the model computes.
-    """
+    the model computes."""
     parameters = list(model.parameters())
 
     def inference() -> None:

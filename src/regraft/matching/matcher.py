@@ -324,32 +324,30 @@ class _Matcher:
             elif is_same_value(bound_value, value) or is_same_view(bound_value, value, self.body):
                 yield state
             else:
-                self._record_miss(
-                    len(nodes), f"${operand.name} would stand for two different values", node.expr
-                )
-        elif isinstance(operand, Attr):
-            base = attribute_base(operand, value)
-            if base is None:
-                self._record_miss(
-                    len(nodes),
-                    f"an argument of {describe_node(node)} is not .{operand.name}",
-                    node.expr,
-                )
-            elif is_outdated(value, node, self.body):
-                reason = (
-                    f"the {operand.name} that {describe_node(node)} takes may have changed since"
-                )
+                reason = f"${operand.name} would stand for two different values"
                 self._record_miss(len(nodes), reason, node.expr)
-            else:
-                yield from self._match_operand(operand.base, base, state, node)
+        elif isinstance(operand, Attr):
+            yield from self._match_attribute(operand, value, state, node)
         elif is_certainly(operand, value):
             yield state
         else:
-            self._record_miss(
-                len(nodes),
-                f"an argument of {describe_node(node)} is not {operand_text(operand)}",
-                node.expr,
-            )
+            reason = f"an argument of {describe_node(node)} is not {operand_text(operand)}"
+            self._record_miss(len(nodes), reason, node.expr)
+
+    def _match_attribute(
+        self, operand: Attr, value: Value, state: State, node: Node
+    ) -> Iterator[State]:
+        """Yield the states in which a value, an argument of `node`, is an attribute of what matches
+        the operand's base; record a miss where it is not."""
+        base, count = attribute_base(operand, value), len(state[1])
+        if base is None:
+            reason = f"an argument of {describe_node(node)} is not .{operand.name}"
+            self._record_miss(count, reason, node.expr)
+        elif is_outdated(value, node, self.body):
+            reason = f"the {operand.name} that {describe_node(node)} takes may have changed since"
+            self._record_miss(count, reason, node.expr)
+        else:
+            yield from self._match_operand(operand.base, base, state, node)
 
     def _match_producer(
         self, pattern_node: PatternNode, value: Value, state: State, user: Node

@@ -136,10 +136,8 @@ class HoistedRewriter(HoistingChecks):
 
     def _existing_result_name(self, loop: ast.stmt, call: str) -> str | None:
         """Return the name to which statements before the loop, or before a `for` around it, have
-        assigned the same kernel call with the same, unchanged tensors; None where there is none.
-
-        call  the text of the kernel call
-        """
+        assigned `call`, the text of the kernel call, with the same, unchanged tensors; None where
+        there is none."""
         function = self.match.body.node
         around = _loops_around(loop, function)
         wanted = ast.parse(call, mode="eval").body

@@ -252,12 +252,9 @@ class Rewriter(StatementRewriter):
     def _branching_patch(
         self, statements: list[ast.stmt], condition: str, fast: list[str], used: set[str]
     ) -> Patch:
-        """Return the patch that writes `if <condition>:` with the lines `fast` before the
-        statements, which become the other branch: unchanged where they end in a return, else
-        indented below `else:`.
-
-        used: the qualified names to import.
-        """
+        """Return the patch that writes `if <condition>:` with the lines `fast`, which import the
+        names `used`, before the statements, which become the other branch: unchanged where they end
+        in a return, else indented below `else:`."""
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         lines = self._block_lines(statements)
         indent, newline = indentation(self.source, first.start), self.source.newline

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from regraft.source.import_edits import (
     existing_import,
@@ -179,6 +180,13 @@ def _lines_with(name: str, source: SourceFile) -> list[int]:
     return [bisect_right(source.line_starts, offset) for offset in offsets]
 
 
+def _first_line(node: Any) -> int:
+    """Return the first line of a syntax node, with its decorators."""
+    decorators = getattr(node, "decorator_list", ())
+    lines: list[int] = [part.lineno for part in (node, *decorators)]
+    return min(lines)
+
+
 def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
     """Yield the identifiers in the nodes that touch one of the (sorted) lines."""
     pending = [tree]
@@ -186,9 +194,7 @@ def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
         node = pending.pop()
         end = getattr(node, "end_lineno", None)
         if end is not None:
-            decorators = getattr(node, "decorator_list", ())
-            first = min([node.lineno, *(decorator.lineno for decorator in decorators)])  # type: ignore[attr-defined]
-            index = bisect_left(lines, first)
+            index = bisect_left(lines, _first_line(node))
             if index == len(lines) or lines[index] > end:
                 continue
         pending += ast.iter_child_nodes(node)

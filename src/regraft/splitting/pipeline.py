@@ -56,12 +56,10 @@ from regraft.splitting.specialising.state import ClampedSizes
 def build(
     network: Network, options: Options, started: float, watch: Watch = ignore
 ) -> SplitNetwork:
-    """Split a bound network and write it into a new temporary directory.
-
-    Sizes that bounds decide, as in `x[:3]`, are open. Where the network cannot be split so, the
-    host checks that they are those of the examples. started: the value of time.monotonic() when the
-    split began. watch: as in `split`. Raises Unsplittable.
-    """
+    """Split a bound network and write it into a new temporary directory. Sizes that bounds decide,
+    as in `x[:3]`, are open. Where the network cannot be split so, the host checks that they are
+    those of the examples. started: the value of time.monotonic() when the split began. watch: as in
+    `split`. Raises Unsplittable."""
     assigned = check_calls(network.model, network.path, network.calls)
     watch("loading the exporter")
     load_lazy_modules()

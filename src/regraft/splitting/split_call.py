@@ -77,8 +77,7 @@ def split(
     ]
     if batched:
         require_one_sample(network, sizes)
-    words = tuple(word for options in choices for word in options.in_words)
-    key = make_key(model, network.original_calls, words) if cache else None
+    key = key_of(network, model, choices) if cache else None
     stored = load_stored(key, choices[0].emitter)
     if stored is not None:
         return stored
@@ -137,6 +136,12 @@ def require_one_sample(network: Network, sizes: list[DynamicSize]) -> None:
     if not all(has_samples(call[key]) for key in network.tensor_inputs):
         reason = "batches need example calls of one sample: inputs whose first dimension is 1"
         raise Unsplittable(*network.place, reason)
+
+
+def key_of(network: Network, model: torch.nn.Module, choices: list[Options]) -> str | None:
+    """Return the key of a network with its options in the cache; None where it has none."""
+    words = tuple(word for options in choices for word in options.in_words)
+    return make_key(model, network.original_calls, words)
 
 
 def load_stored(key: str | None, emitter: Emitter) -> SplitNetwork | None:

@@ -168,10 +168,8 @@ def _bind_arguments(
     keywords: Mapping[str, Value],
     expr: ast.AST,
 ) -> tuple[dict[str, Value], tuple[Parameter, ...]] | None:
-    """Return the arguments by name and the omitted parameters; None when no signature fits.
-
-    Several integers stand for a sequence where the operation takes one: `x.view(2, 3)`.
-    """
+    """Return the arguments by name and the omitted parameters; None when no signature fits. Several
+    integers stand for a sequence where the operation takes one: `x.view(2, 3)`."""
     binding = bind(operation.signatures, positional, keywords)
     if not operation.variadic:
         return binding

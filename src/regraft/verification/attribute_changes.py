@@ -137,12 +137,10 @@ def _stores_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
 
 def _changes_by_call(node: ast.AST, attributes: frozenset[str]) -> bool:
     """Return whether a node is a call that can change one of the attributes, or a submodule,
-    parameter or hook, of an object other than `self`.
-
-    Such calls set or delete an attribute by its name (`setattr`), change a list or dictionary that
-    is one of the attributes (`x.layers.append`), register a module, parameter, buffer or hook, or
-    wrap a parameter (`weight_norm`); any call of `vars` counts.
-    """
+    parameter or hook, of an object other than `self`. Such calls set or delete an attribute by its
+    name (`setattr`), change a list or dictionary that is one of the attributes (`x.layers.append`),
+    register a module, parameter, buffer or hook, or wrap a parameter (`weight_norm`); any call of
+    `vars` counts."""
     if not isinstance(node, ast.Call):
         return False
     function = node.func

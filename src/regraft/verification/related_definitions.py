@@ -161,11 +161,8 @@ class Family:
     ) -> tuple[Construction, ...] | None:
         """Return the calls with which a builder builds the class `cls`; None where it may reach the
         class in another way than by plain calls, builds a subclass that differs from it, or several
-        classes have the name.
-
-        A subclass of a builder that never names the class builds it as its base does. `inheriting`
-        are the subclasses that run the edited code.
-        """
+        classes have the name. A subclass of a builder that never names the class builds it as its
+        base does. `inheriting` are the subclasses that run the edited code."""
         direct_names = self._names.get(own_name, set())
         targets = {cls} | inheriting
         if targets & self._closure(direct_names - targets - self._classes):

@@ -16,12 +16,9 @@ FORMATS = (torch.float32, torch.float64, torch.int64, torch.bool, torch.int32, t
 
 def difference(got: Any, expected: Any) -> str:
     """Return a description of how a result, or an exception, differs from the expected one; ""
-    where it does not.
-
-    The tolerances are those of torch.testing for the type, but the absolute one grows with the
-    largest value of a tensor: a sum of large terms that ends near zero carries their rounding, in
-    every order of summation. Exceptions of one type are equal.
-    """
+    where it does not. The tolerances are those of torch.testing for the type, but the absolute one
+    grows with the largest value of a tensor: a sum of large terms that ends near zero carries their
+    rounding, in every order of summation. Exceptions of one type are equal."""
     if isinstance(expected, Exception) or isinstance(got, Exception):
         if type(got) is type(expected):
             return ""

@@ -23,11 +23,8 @@ def collect_samples(
     explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]], varied: int
 ) -> None:
     """Collect samples of every region, in the regions, by running the residual program on the
-    calls.
-
-    Perturbed inputs, made of the first `varied` calls, are run, too, where sizes are open or a
-    region lacks samples. Raises Unsplittable where the program fails on an example call.
-    """
+    calls. Perturbed inputs, made of the first `varied` calls, are run, too, where sizes are open or
+    a region lacks samples. Raises Unsplittable where the program fails on an example call."""
     has_open_sizes = any(any(region.open) for region in explorer.regions)
     enough = len(calls) + PERTURBED * has_open_sizes
     varied_calls = itertools.islice(vary_calls(calls, varied), len(calls) + CHECKED)

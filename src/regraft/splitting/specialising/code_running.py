@@ -264,11 +264,8 @@ def run_operation(
 ) -> Value:
     """Run an operation on the example and return its value: a tensor where the result holds one,
     else a value of the host where an operand is one or a record, else a constant. No step is
-    appended.
-
-    Raises what `run_code` raises, and Unsplittable for a result without tensors of operands with
-    tensors: the host would have to compute it. None is allowed.
-    """
+    appended. Raises what `run_code` raises, and Unsplittable for a result but None without tensors
+    of operands with tensors, which the host would have to compute."""
     value = run_code(state, node, code)
     if isinstance(value, TensorValue):
         return value

@@ -104,12 +104,9 @@ def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value
 
 
 def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
-    """Evaluate the slice in an index: return a HostValue if the host computes a bound, else a
-    StaticValue. Its example is None, as only its expression is used.
-
-    A bound that is a tensor of a single integer is read as a number. Raises Unsplittable for other
-    tensors and for records as bounds.
-    """
+    """Return the value of the slice in an index, of which only the expression is used: a HostValue
+    if the host computes a bound, else a StaticValue. A bound that is a tensor of a single integer
+    is read as a number; raise Unsplittable for other tensors and for records as bounds."""
     bound_nodes = {
         field: child for field, child in ast.iter_fields(node) if isinstance(child, ast.expr)
     }

@@ -146,10 +146,8 @@ def evaluate_atom(state: Specialisation, code: ast.expr) -> Value | None:
 
 def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[Value] | None:
     """Return the elements that a loop over `values` visits, as values of their own; None if their
-    number is not known.
-
-    A tensor is first assigned to a new name by a step, and its rows are taken from that.
-    """
+    number is not known. A tensor is first assigned to a new name by a step, and its rows are taken
+    from that."""
     if is_dict_stand_in(state, values.example):
         return [state.static(key) for key in get_item_keys(state, node, values.example)]
     if isinstance(values, StaticValue):

@@ -46,13 +46,10 @@ def list_assigned_names(state: Specialisation, node: ast.AST) -> set[str]:
 
 
 def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> None:
-    """Replace the values of these names in `state.names` by values that the host or regions
-    compute, whose constants are no longer known: a loop may change them.
-
-    Constants are first assigned to their names by host steps; an object that cannot be written down
-    becomes a LostValue. None stays known: a loop that changes it has its first iteration apart, and
-    what may be None is an EitherValue.
-    """
+    """Replace the values of these names in `state.names`, which a loop may change, by values that
+    the host or regions compute. Constants are first assigned to their names by host steps; an
+    object that cannot be written down becomes a LostValue. None stays known: a loop that changes it
+    has its first iteration apart, and what may be None is an EitherValue."""
     for key in sorted(keys & state.names.keys()):
         value = state.names[key] = state.names[key].drop_constants()
         is_written = isinstance(value.code, ast.Name) or bool(value.fields)

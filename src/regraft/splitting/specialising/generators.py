@@ -146,8 +146,7 @@ def count_elements(state: Specialisation, node: ast.For) -> list[ast.stmt] | Non
         sequence_name = state.unused_name("sequence")
         sequence = ast.Name(sequence_name, ast.Load())
         setup.append(ast.Assign([ast.Name(sequence_name, ast.Store())], argument))
-        length = ast.Call(ast.Name("len", ast.Load()), [sequence], [])
-        checks.append(ast.If(ast.Compare(count, [ast.GtE()], [length]), [ast.Break()], []))
+        checks.append(leave_at_end(count, sequence))
         parts.append(ast.Subscript(sequence, count, ast.Load()))
     increment = ast.BinOp(count, ast.Add(), ast.Constant(1))
     body = [
@@ -162,6 +161,13 @@ def count_elements(state: Specialisation, node: ast.For) -> list[ast.stmt] | Non
     for statement in module.body:
         ast.fix_missing_locations(ast.copy_location(statement, node))
     return module.body
+
+
+def leave_at_end(count: ast.expr, sequence: ast.expr) -> ast.stmt:
+    """Return the statement that leaves a loop where as many elements as a sequence has were
+    counted."""
+    length = ast.Call(ast.Name("len", ast.Load()), [sequence], [])
+    return ast.If(ast.Compare(count, [ast.GtE()], [length]), [ast.Break()], [])
 
 
 def make_callback(state: Specialisation, node: ast.For) -> Value:

@@ -121,11 +121,8 @@ def write_object(
 ) -> Value:
     """Return an object that forward returns as a value whose expression calls its class with
     `field_values` as keywords; the class is noted in `state.results`, and the host gets one of this
-    name.
-
-    Raises Unsplittable for classes and fields that the host cannot make, and names that something
-    else has.
-    """
+    name. Raises Unsplittable for classes and fields that the host cannot make, and names that
+    something else has."""
     object_class = type(value.example)
     check_result_class(state, node, value, field_values)
     keywords = []

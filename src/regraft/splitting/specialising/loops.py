@@ -71,6 +71,30 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     if len(elements) > MAX_UNROLLED:
         raise state.refuse(node, f"more than {MAX_UNROLLED} iterations to unroll")
     elements = bind_elements_of_changed_names(state, node, elements)
+    steps = follow_iterations(state, node, loop, elements, body)
+    if isinstance(iterable.example, range):
+        note_unrolled(state, node, steps)
+    if not exits:
+        state.steps.extend(steps)
+        return
+    falls_through = not leaves_block(steps)
+    if falls_through:
+        exits.append((steps, state.names))
+    merge_paths(state, exits, drop_leaving=False)
+    if falls_through:
+        steps.append(HostStep(Break()))
+    state.steps.append(Loop(steps))
+
+
+def follow_iterations(
+    state: Specialisation,
+    node: ast.For,
+    loop: FollowedLoop,
+    elements: list[Value],
+    body: list[ast.stmt],
+) -> list[Step]:
+    """Specialise the statements `body` of a loop for one element after the other, then its `else`
+    and what follows it; return their steps, which are not appended."""
     outer_steps, state.steps = state.steps, []
     outer_loops, state.loops = state.loops, [*state.loops, loop]
     # rows of a tensor are taken one by one; of modules there may be many, and none of them
@@ -87,18 +111,7 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
         state.execute_block([*node.orelse, *getattr(node, "following", ())])
     state.loops = outer_loops
     steps, state.steps = state.steps, outer_steps
-    if isinstance(iterable.example, range):
-        note_unrolled(state, node, steps)
-    if not exits:
-        state.steps.extend(steps)
-        return
-    falls_through = not leaves_block(steps)
-    if falls_through:
-        exits.append((steps, state.names))
-    merge_paths(state, exits, drop_leaving=False)
-    if falls_through:
-        steps.append(HostStep(Break()))
-    state.steps.append(Loop(steps))
+    return steps
 
 
 def bind_elements_of_changed_names(

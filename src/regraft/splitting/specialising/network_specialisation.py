@@ -73,6 +73,15 @@ def bind_inputs(state: Specialisation, calls: list[dict[str, Any]]) -> None:
             state.names[key] = StaticValue(value, literal(value) or name(key))
 
 
+def call_with_parameters(function_name: str, arguments: ast.arguments) -> ast.Call:
+    """Return the call of a function with the parameters of another one as arguments."""
+    positional = [name(parameter.arg) for parameter in [*arguments.posonlyargs, *arguments.args]]
+    keywords = [
+        ast.keyword(parameter.arg, name(parameter.arg)) for parameter in arguments.kwonlyargs
+    ]
+    return ast.Call(name(function_name), positional, keywords)
+
+
 def enter_forward(state: Specialisation, forward: Any) -> ast.FunctionDef:
     """Make a network's forward the function that is specialised, and return its definition; of one
     with a decorator of the user's own, a function with the parameters of forward that calls the
@@ -86,12 +95,7 @@ def enter_forward(state: Specialisation, forward: Any) -> ast.FunctionDef:
     alias = state.unused_name("decorated")
     state.frame.own_names.discard(alias)
     state.frame.scope[alias] = followed
-    arguments = definition.args
-    positional = [name(parameter.arg) for parameter in [*arguments.posonlyargs, *arguments.args]]
-    keywords = [
-        ast.keyword(parameter.arg, name(parameter.arg)) for parameter in arguments.kwonlyargs
-    ]
-    call = ast.Call(name(alias), positional, keywords)
+    call = call_with_parameters(alias, definition.args)
     statement = ast.copy_location(ast.Return(call), definition)
     definition.body = [ast.fix_missing_locations(statement)]
     return definition

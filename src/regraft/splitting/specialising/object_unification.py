@@ -45,12 +45,10 @@ def unify(state: Specialisation, ends: list[tuple[list[Step], Names]]) -> None:
 
 
 def find_counterpart(state: Specialisation, first: Names, names: Names) -> str | None:
-    """Return a name that refers on both paths to an object that forward makes, of one class, but to
-    one that each path made itself.
-
-    first, names: the names at the ends of the two paths. Returns None where there is no such name,
-    and where a value of `names`, such as a tuple, has an object of forward in it.
-    """
+    """Return a name that refers on both paths, which end with the names `first` and `names`, to an
+    object that forward makes, of one class, but to one that each path made itself; None where there
+    is no such name, and where a value of `names`, such as a tuple, has an object of forward in
+    it."""
     for key in first.keys() & names.keys():
         first_object, second_object = first[key].example, names[key].example
         are_stand_ins = is_stand_in(state, first_object) and is_stand_in(state, second_object)

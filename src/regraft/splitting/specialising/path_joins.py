@@ -243,11 +243,9 @@ def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Va
 
 def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> Value:
     """Return the tensor that a name holds after paths meet; dimensions in which the paths' sizes
-    differ become open. Return a LostValue where the tensors differ in more than sizes.
-
-    Binds the name `key` in `state` to the joined tensor, unless all paths hold the same tensor, and
-    notes that the joined tensor may share memory with the tensor of each path.
-    """
+    differ become open. Return a LostValue where the tensors differ in more than sizes. Binds the
+    name `key` in `state` to the joined tensor, unless all paths hold the same tensor, and notes
+    that the joined tensor may share memory with the tensor of each path."""
     joined = values[0]
     for value in values[1:]:
         if not same_type(joined, value):
@@ -267,11 +265,9 @@ def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> 
 
 def join_either(state: Specialisation, key: str, path_values: PathValues) -> Value:
     """Return the EitherValue of a name that holds a tensor (or, beside None, a value of the host)
-    on some paths, and one constant on the others, which these assign at their ends.
-
-    Returns a LostValue where the constants differ or are no numbers, and where the other values
-    have no type in common.
-    """
+    on some paths, and one constant on the others, which these assign at their ends. Returns a
+    LostValue where the constants differ or are no numbers, and where the other values have no type
+    in common."""
     constant_paths, variable_paths = split_constant_paths(path_values)
     constants = [value.example for _, value in constant_paths] + [
         value.instead for _, value in path_values if isinstance(value, EitherValue)

@@ -312,11 +312,8 @@ def _submodule_difference(original: Any, changed: Any) -> Difference | None:
 def _has_equal_distribution(value: Any, changed_value: Any) -> bool:
     """Return whether random initial values have one mean and spread; they may be drawn in another
     order. Integers, and fewer than `FEWEST` values, count as equal; False where NaN, which marks
-    uninitialised elements, is elsewhere.
-
-    Both are to lie within eight standard errors of each other, for distributions with tails no
-    heavier than a Laplace's.
-    """
+    uninitialised elements, is elsewhere. Both are to lie within eight standard errors of each
+    other, for distributions with tails no heavier than a Laplace's."""
     if not value.is_floating_point():
         return True
     initialised = ~value.isnan()  # uninitialised elements are NaN

@@ -206,11 +206,9 @@ class Watch:
     ) -> dict[str, Any]:
         """Return these changes and those of parameters and hooks since the watch began, and the
         text printed since the last call of this method, as flat leaves whose paths `is_state`
-        accepts; {} where nothing changed.
-
-        Decimal numbers become tensors of `number_format`, so that they are compared as results of
-        computations. Changes that are not reported, those of buffers, are left out.
-        """
+        accepts; {} where nothing changed. Decimal numbers become tensors of `number_format`, so
+        that they are compared as results of computations. Changes that are not reported, those of
+        buffers, are left out."""
         leaves: dict[str, Any] = {}
         for change in changes:
             if change.reported:

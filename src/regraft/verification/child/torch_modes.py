@@ -67,12 +67,10 @@ def default_format(dtype: torch.dtype) -> Iterator[None]:
 @contextmanager
 def with_switched_submodules(module: Any, mode: str) -> Iterator[None]:
     """Run the body, if `mode` is SWITCHED, with some submodules in evaluation while the module is
-    in training, or in training while it is in evaluation; under another mode change nothing.
-
-    These are the direct submodules that read their mode, or contain a submodule that does, with
+    in training, or in training while it is in evaluation; under another mode change nothing. These
+    are the direct submodules that read their mode, or contain a submodule that does, with
     everything below them. Their dropout rates are weights.RATE where the module is in training,
-    else 0. All is restored at the end.
-    """
+    else 0. All is restored at the end."""
     children = switched_submodules(module) if mode == SWITCHED else ()
     submodules = [submodule for child in children for submodule in child.modules()]
     modes_before = [submodule.training for submodule in submodules]

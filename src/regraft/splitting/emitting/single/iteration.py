@@ -37,12 +37,9 @@ def length_of_range(graph: Graph, values: Range) -> Value:
 
 def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
     """Return the value that a `for` takes its elements from, and the name of the number of
-    iterations.
-
-    A list or tuple whose elements are known becomes an ONNX sequence; a range, a list of run time
-    and a tensor stay; so do those of a `zip`, of which the shortest decides. Raises Inexpressible
-    for other values.
-    """
+    iterations. A list or tuple whose elements are known becomes an ONNX sequence; a range, a list
+    of run time and a tensor stay; so do those of a `zip`, of which the shortest decides. Raises
+    Inexpressible for other values."""
     reader = Elements(graph)
     if isinstance(values, Zip):
         parts, counts = zip(*(prepare_iterable(graph, part) for part in values.values), strict=True)

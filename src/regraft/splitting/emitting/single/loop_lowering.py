@@ -269,12 +269,11 @@ def close_loop(
     check_iterated(names, carried)
     initial_values, results = [], []
     for key, template in carried.items():
-        initial_values += express(graph, limit_numbers(graph, entry[key], SAFE_BOUND), template)
-        results += express(
-            inner,
-            limit_numbers(inner, body_names.get(key, UNDEFINED), SAFE_BOUND + UNCHECKED_GROWTH),
-            template,
-        )
+        start = limit_numbers(graph, entry[key], SAFE_BOUND)
+        initial_values += express(graph, start, template)
+        most = SAFE_BOUND + UNCHECKED_GROWTH
+        end = limit_numbers(inner, body_names.get(key, UNDEFINED), most)
+        results += express(inner, end, template)
     enters = evaluate_test(test, names, graph)
     inner.add_output(name_of(inner, body_names[GOES_ON]), Number("", "bool"))
     unnamed_leaves = [
@@ -284,12 +283,8 @@ def close_loop(
         inner.add_output(name, leaf)
     outputs: list[str] = []
     if unnamed_leaves:
-        outputs = graph.add_node(
-            "Loop",
-            [count, name_of(graph, enters), *initial_values],
-            len(unnamed_leaves),
-            body=inner,
-        )
+        inputs = [count, name_of(graph, enters), *initial_values]
+        outputs = graph.add_node("Loop", inputs, len(unnamed_leaves), body=inner)
     elif inner.may_fail:
         raise Inexpressible("a loop that does nothing but raise, perhaps,")
     graph.may_fail = graph.may_fail or inner.may_fail

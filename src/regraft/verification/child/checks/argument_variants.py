@@ -146,13 +146,10 @@ def calls_with_dropout_rate(call: Call, target: Target) -> Iterator[Call]:
 
 
 def calls_with_rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterator[Call]:
-    """Yield a call with dropout rates around each of `values` between 0 and 1 and around its
-    complement; nothing where the arguments do not fit.
-
-    The rates, at most `_LIMIT` and below 1, are a tenth below and above; each is tried for every
-    argument, defaults included, whose name contains "drop" or is "p". Unlike those of other makers,
-    the calls are not marked as `beyond`.
-    """
+    """Yield a call with dropout rates a tenth below and above each of `values` between 0 and 1 and
+    its complement, at most `_LIMIT` rates, for every argument, defaults included, whose name
+    contains "drop" or is "p"; nothing where the arguments do not fit. Unlike those of other makers,
+    the calls are not marked as `beyond`."""
     bound = bound_arguments(call, function)
     if bound is None:
         return

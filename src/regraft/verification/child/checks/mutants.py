@@ -231,15 +231,13 @@ def _edit_definition(root: Definition, number: int, edit: Edit) -> tuple[str, De
     target = next(itertools.islice(ast.walk(copied), number, None))
     assert isinstance(target, ast.expr)
     old_text = ast.unparse(target)
+    edited = _wrap_in_report(edit[1](target), target)
     for parent in ast.walk(copied):
         for name, value in ast.iter_fields(parent):
             if value is target:
-                setattr(parent, name, _wrap_in_report(edit[1](target), target))
+                setattr(parent, name, edited)
             elif isinstance(value, list) and any(element is target for element in value):
-                value[:] = [
-                    _wrap_in_report(edit[1](element), element) if element is target else element
-                    for element in value
-                ]
+                value[:] = [edited if element is target else element for element in value]
             else:
                 continue
             description = f"line {target.lineno}, `{old_text[:60]}`: {edit[0]}"

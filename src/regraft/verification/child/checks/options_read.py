@@ -50,12 +50,9 @@ class Option:
 
 def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:
     """Return the options, as shown and sorted, that changed lines of a definition read and that had
-    only one value, or none, in all comparisons.
-
-    A size of which the original accepted no other value is left out, since the inputs have that
-    size, and so are sizes of layers that the changed lines call, and a constructor argument of
-    which no value was noted.
-    """
+    only one value, or none, in all comparisons. A size of which the original accepted no other
+    value is left out, since the inputs have that size, and so are sizes of layers that the changed
+    lines call, and a constructor argument of which no value was noted."""
     constant_options = []
     for name, option in options_read(definition, session).items():
         values = session.options.get((definition, name), set())

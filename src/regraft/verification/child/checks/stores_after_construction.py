@@ -245,10 +245,8 @@ def _stored_names(
 ) -> Iterator[tuple[str, bool]]:
     """Yield a pair of a name and a flag for each assignment in a function to an attribute among
     `names`. The flag tells that it and the assignments to each other such attribute depend on
-    parameters, and on no common one.
-
-    A name may come several times. An assignment with a computed name yields all names, with True.
-    """
+    parameters, and on no common one. A name may come several times. An assignment with a computed
+    name yields all names, with True."""
     relevant = [store for store in stores if store.attribute in names]
     origins = [_origins(store.value, code) for store in relevant]
     for store, own in zip(relevant, origins, strict=True):

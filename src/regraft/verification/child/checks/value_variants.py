@@ -96,12 +96,9 @@ def _numbers_in_buffers(model: Any) -> tuple[float, ...]:
 
 def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
     """Yield at most `_TOKENS` tokens that stand for no word, each after the name that a model or
-    its configuration has for it; those for padding come first.
-
-    Inputs are generated without these tokens: only such tokens show how code treats padding inside
-    of a row. Tokens below 3 that have no name come last, beyond that limit, under the name
-    `number`, because files compare tokens with them without a name.
-    """
+    its configuration has for it, padding first: inputs are generated without them, and only they
+    show how code treats padding inside of a row. Tokens below 3 that have no name come last, beyond
+    that limit, as `number`, because files compare tokens with them without a name."""
     owners = (model, getattr(model, "config", None))
     named_tokens = [
         (name, value)
