@@ -93,9 +93,8 @@ class _Proofs:
     def verdicts_on(self, rewritten: bytes) -> tuple[Verdict, ...]:
         """Verify a rewrite. Definitions that tested rules rewrote, and that were proved beside
         others, keep their evidence where they are all that is left, and nothing differs now."""
-        trees = {
-            name: ast.dump(node) for name, node in definitions_by_name(ast.parse(rewritten)).items()
-        }
+        definitions = definitions_by_name(ast.parse(rewritten))
+        trees = {name: ast.dump(node) for name, node in definitions.items()}
         confirmed = {
             name: verdict
             for name, (tree, verdict) in self.proved.items()
@@ -103,18 +102,20 @@ class _Proofs:
         }
         verdicts = self.verify(rewritten, frozenset(confirmed))
         if confirmed.keys() >= {verdict.definition for verdict in verdicts}:
-            return tuple(
-                replace(confirmed[verdict.definition], lines=verdict.lines)
-                if verdict.status == "proved"
-                else verdict
-                for verdict in verdicts
-            )
+            return tuple(_with_evidence(verdict, confirmed) for verdict in verdicts)
         self.proved = {
             verdict.definition: (trees[verdict.definition], verdict)
             for verdict in verdicts
             if verdict.status == "proved" and verdict.definition in trees
         }
         return verdicts
+
+
+def _with_evidence(verdict: Verdict, confirmed: Mapping[str, Verdict]) -> Verdict:
+    """Return a verdict that is proved with the evidence of the confirmed one; another as it is."""
+    if verdict.status != "proved":
+        return verdict
+    return replace(confirmed[verdict.definition], lines=verdict.lines)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 from verdicts import verdict_on
 
 from regraft.verification import verify
-from regraft.verification.child.checks.attribute_stores import late_stores
+from regraft.verification.child.checks.stores_after_construction import late_stores
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -17,7 +17,8 @@ def lock_of(result: Result, target: str, options: Options, rules: Sequence[Compi
     """Return the lock file of a choice."""
     assert result.chosen is not None and options.goal is not None
     by_id = {rule.rule.id: rule.rule for rule in rules}
-    total = result.chosen.whole
+    total = _figures(result.chosen.whole) if result.chosen.whole else {}
+    pins = (pin_rule(by_id[name], _figures(worth)) for name, worth in result.chosen.worth.items())
     return Lock(
         target=target,
         goal=options.goal.kind,
@@ -25,14 +26,8 @@ def lock_of(result: Result, target: str, options: Options, rules: Sequence[Compi
         device=result.device,
         machine=result.machine,
         torch=torch.__version__,
-        measured={
-            "threads": torch.get_num_threads(),
-            "clock": result.clock,
-            **(_figures(total) if total else {}),
-        },
-        rules=tuple(
-            pin_rule(by_id[name], _figures(worth)) for name, worth in result.chosen.worth.items()
-        ),
+        measured={"threads": torch.get_num_threads(), "clock": result.clock, **total},
+        rules=tuple(pins),
     )
 
 

@@ -55,20 +55,24 @@ class Patched:
             _set_attributes([(owner, name, before) for owner, name, before, _ in self.changes])
 
 
+def _check_liger_runs(model: nn.Module) -> None:
+    """Raise BenchError where Liger is missing, or its kernels do not run on the model's device.
+    Triton's interpreter is prepared where it is to run them."""
+    device = next((parameter.device.type for parameter in model.parameters()), "cpu")
+    if device != "cuda" and not is_interpreting():
+        raise BenchError(f"--liger: Liger's kernels run on CUDA, and this model is on {device}")
+    if liger_module("rms_norm") is None:
+        raise BenchError(
+            "--liger needs the package liger-kernel, which is not installed or does not load"
+        )
+
+
 def liger_patched(model: nn.Module) -> Patched | None:
     """Let Liger patch this copy of a model; None where it has no patch for models of its type.
 
     Raises BenchError where Liger is missing or does not run, or where its patch does not apply.
     """
-    device = next((parameter.device.type for parameter in model.parameters()), "cpu")
-    if device != "cuda" and not is_interpreting():
-        raise BenchError(f"--liger: Liger's kernels run on CUDA, and this model is on {device}")
-    if (
-        liger_module("rms_norm") is None
-    ):  # also prepares Triton's interpreter, where that is to run the kernels
-        raise BenchError(
-            "--liger needs the package liger-kernel, which is not installed or does not load"
-        )
+    _check_liger_runs(model)
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
 
     kind = getattr(getattr(model, "config", None), "model_type", None)

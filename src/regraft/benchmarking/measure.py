@@ -44,10 +44,8 @@ def compare(
     It ends earlier, after FEWEST rounds or later, when `is_enough` accepts the interval of the
     speed. A shorter step is repeated until a measurement takes `slice_seconds`.
     """
-    prepared_old, prepared_new = (
-        prepare(run_step, device, slice_seconds) for run_step in (old, new)
-    )
-    race = Race(prepared_old, {"": prepared_new}, rounds, device, is_enough=is_enough)
+    steps = [prepare(run_step, device, slice_seconds) for run_step in (old, new)]
+    race = Race(steps[0], {"": steps[1]}, rounds, device, is_enough=is_enough)
     race.run()
     return race.pairs()[""]
 

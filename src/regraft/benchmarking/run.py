@@ -29,12 +29,9 @@ def bench(
     observer: Observer | None = None,
 ) -> Result:
     """Measure what each rule that applies to a model is worth, and choose rules where `options` has
-    a goal.
-
-    Ctrl-C ends it early: the result then has the rows that were measured, and no choice. Raises
-    BenchError where the model cannot be run, copied or trained, VerifyError where nothing can be
-    verified.
-    """
+    a goal. Ctrl-C ends it early: the result then has the rows that were measured, and no choice.
+    Raises BenchError where the model cannot be run, copied or trained, VerifyError where nothing
+    can be verified."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     result = Result(type(model).__name__, device.type, machine(device), clock(device))
     recorder = _Recorder(result, observer or Silence())
@@ -127,13 +124,8 @@ def _rewritten(
     if options.verify:
         seconds = step_seconds(model, calls, "training" in options.modes, device)
         examination = examination_of(model, calls, seconds)
-    variants = Variants(
-        model,
-        rules,
-        verify=options.verify,
-        project=options.project,
-        examination=examination,
-    )
+    verify, project = options.verify, options.project
+    variants = Variants(model, rules, verify=verify, project=project, examination=examination)
     if options.verify:
         recorder.result.notes += (variants.examination.sentence,)
     return variants

@@ -11,11 +11,9 @@ from regraft.benchmarking.steps import BenchError
 
 
 def with_sdpa(model: Any, copy: Callable[[], Any]) -> Any | None:
-    """Return a copy of a model that computes attention by `scaled_dot_product_attention`.
-
-    Return None for a model that is none of transformers, does not support that, or does not run
-    eager attention. Raises BenchError where the library refuses what the model says it supports.
-    """
+    """Return a copy of a model that computes attention by `scaled_dot_product_attention`. Return
+    None for a model that is none of transformers, does not support that, or does not run eager
+    attention. Raises BenchError where the library refuses what the model says it supports."""
     transformers = sys.modules.get("transformers")  # a model of it has imported it
     pretrained = getattr(transformers, "PreTrainedModel", None)
     if pretrained is None or not isinstance(model, pretrained):

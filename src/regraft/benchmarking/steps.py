@@ -27,12 +27,9 @@ class BenchError(Exception):
 
 def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
     """Return one step: all calls without gradients; with `training`, each forward and backward with
-    fresh gradients.
-
-    The output's `loss` is differentiated, or the only number in the output, or else the sum of the
+    fresh gradients of the output's `loss`, or the only number in the output, or else the sum of the
     mean squares of its floating tensors. No optimizer runs, because its cost does not depend on how
-    the model computes.
-    """
+    the model computes."""
     parameters = list(model.parameters())
 
     def inference() -> None:
@@ -191,6 +188,12 @@ def _peak_of_warm(run_step: Step, device: torch.device) -> int:
         run_step()
         wait(device)
         return int(torch.cuda.max_memory_allocated(device) - before)
+    return _peak_by_profiler(run_step)
+
+
+def _peak_by_profiler(run_step: Step) -> int:
+    """Return the peak bytes of a step on the CPU: the highest sum of what it has allocated and
+    freed. Raises BenchError where the profiler records no memory."""
     gc.collect()
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True

@@ -43,17 +43,7 @@ def read(path: Path) -> Settings | None:
     is_shared = path.name == SHARED_NAME
     if is_shared and b"regraft" not in data:
         return None
-    try:
-        text = data.decode()
-        document = tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        raise _failure(path, 0, 0, f"is not UTF-8: {error.reason}") from error
-    except RecursionError as error:
-        raise _failure(path, 0, 0, "is nested too deeply") from error
-    except tomllib.TOMLDecodeError as error:
-        place = _PLACE.search(str(error))
-        line, column = (int(place[1]), int(place[2])) if place else (0, 0)
-        raise _failure(path, line, column, f"is not TOML: {_PLACE.sub('', str(error))}") from error
+    text, document = _parse(path, data)
     if not is_shared:
         return _settings(path, document, text, "")
     tools = document.get("tool")
@@ -63,6 +53,22 @@ def read(path: Path) -> Settings | None:
     if not isinstance(table, dict):
         raise _failure(path, 0, 0, "tool.regraft has to be a table: [tool.regraft]")
     return _settings(path, table, text, "tool.regraft")
+
+
+def _parse(path: Path, data: bytes) -> tuple[str, dict[str, Any]]:
+    """Return the text and the document of the bytes of a TOML file; raise ConfigurationError where
+    they are none."""
+    try:
+        text = data.decode()
+        return text, tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise _failure(path, 0, 0, f"is not UTF-8: {error.reason}") from error
+    except RecursionError as error:
+        raise _failure(path, 0, 0, "is nested too deeply") from error
+    except tomllib.TOMLDecodeError as error:
+        place = _PLACE.search(str(error))
+        line, column = (int(place[1]), int(place[2])) if place else (0, 0)
+        raise _failure(path, line, column, f"is not TOML: {_PLACE.sub('', str(error))}") from error
 
 
 def _settings(path: Path, table: Mapping[str, object], text: str, header: str) -> Settings:

@@ -135,13 +135,7 @@ def _target_end(side: Side, arrow: Token) -> int:
     for index, piece in enumerate(side):
         if isinstance(piece, Piece) and _is_keep(piece):
             return index + 1
-    newlines = [
-        index
-        for index, part in enumerate(side)
-        if not isinstance(part, Piece) and _is_line_separator(side, index)
-    ]
-    blank_lines = [index for index in newlines if re.search(r"\n[ \t\r]*\n", str(side[index]))]
-    ends = blank_lines or newlines
+    ends = _possible_ends(side)
     if len(ends) != 1:
         raise NotationError(
             "a second `=>`, and it is not clear where the first replacement ends: start a new"
@@ -149,6 +143,18 @@ def _target_end(side: Side, arrow: Token) -> int:
             arrow,
         )
     return ends[0]
+
+
+def _possible_ends(side: Side) -> list[int]:
+    """Return the indices of the blank lines between two statements in `side`; of the newlines there
+    where it has no blank line."""
+    newlines = [
+        index
+        for index, part in enumerate(side)
+        if not isinstance(part, Piece) and _is_line_separator(side, index)
+    ]
+    blank_lines = [index for index in newlines if re.search(r"\n[ \t\r]*\n", str(side[index]))]
+    return blank_lines or newlines
 
 
 def _is_line_separator(side: Side, index: int) -> bool:
@@ -159,20 +165,27 @@ def _is_line_separator(side: Side, index: int) -> bool:
     return len(neighbours) == 2 and all(isinstance(piece, Piece) for piece in neighbours)
 
 
+def _contents(sections: Sequence[Section]) -> dict[str, Any]:
+    """Return the content of sections by their headings, of those that may be repeated all content;
+    raise NotationError for a second section of another heading."""
+    content_by_heading: dict[str, Any] = {}
+    for section in sections:
+        heading = str(section.heading)
+        if heading in _REPEATED:
+            content_by_heading[heading] = content_by_heading.get(heading, ()) + section.content
+        elif heading in content_by_heading:
+            raise NotationError(f"a second `{heading}`", section.heading)
+        else:
+            content_by_heading[heading] = section.content
+    return content_by_heading
+
+
 def rule(sections: Sequence[Section]) -> RuleSyntax:
     """Return the rule of a file from its sections, which may come in any order after the name."""
     start_place: Place = sections[0].heading if sections else Position(1, 1)
     if not sections or str(sections[0].heading) != "rule":
         raise NotationError("a rule file starts with `rule NAME`", start_place)
-    content_by_heading: dict[str, Any] = {}
-    for section in sections:
-        heading = str(section.heading)
-        if heading in content_by_heading and heading not in _REPEATED:
-            raise NotationError(f"a second `{heading}`", section.heading)
-        earlier_content = content_by_heading.get(heading, ()) if heading in _REPEATED else None
-        content_by_heading[heading] = (
-            section.content if earlier_content is None else earlier_content + section.content
-        )
+    content_by_heading = _contents(sections)
     bodies = content_by_heading.get("body", ()) + content_by_heading.get("block", ())
     for required in ("summary", "safety", "forward"):
         if required not in content_by_heading and not (required == "forward" and bodies):

@@ -39,24 +39,26 @@ def changed_definitions(before: ast.Module, after: ast.Module) -> set[Name] | No
     }
 
 
+class _BodyStripper(ast.NodeTransformer):
+    """Replaces the bodies of functions by `pass`, and removes imports, in place."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Return the function with `pass` as its body."""
+        node.body = [ast.Pass()]
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Return None, which removes the import."""
+        return None
+
+    visit_ImportFrom = visit_Import  # type: ignore[assignment]
+
+
 def _without_bodies(tree: ast.Module) -> ast.Module:
     """Return a copy of the file without its imports, and with `pass` as the body of each function
     and method."""
-
-    class BodyStripper(ast.NodeTransformer):
-        def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-            """Return the function with `pass` as its body."""
-            node.body = [ast.Pass()]
-            return node
-
-        visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
-
-        def visit_Import(self, node: ast.Import) -> None:
-            """Return None, which removes the import."""
-            return None
-
-        visit_ImportFrom = visit_Import  # type: ignore[assignment]
-
     tree = copy.deepcopy(tree)
     statements = [
         statement
@@ -65,7 +67,7 @@ def _without_bodies(tree: ast.Module) -> ast.Module:
     ]
     body = [
         (
-            BodyStripper().visit(statement)
+            _BodyStripper().visit(statement)
             if isinstance(statement, ast.ClassDef | ast.FunctionDef)
             else statement
         )

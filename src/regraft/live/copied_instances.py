@@ -43,11 +43,8 @@ def reduce_instance(self: Any, protocol: Any) -> Any:
         function is reconstructor and arguments[1] is object
     ):
         return (reconstructor, (stands_for, object, _NOTICE), *state_parts)
-    return (
-        function,
-        tuple(stands_for if argument is cls else argument for argument in arguments),
-        *state_parts,
-    )
+    replaced = tuple(stands_for if argument is cls else argument for argument in arguments)
+    return (function, replaced, *state_parts)
 
 
 def copy_instance(self: Any) -> Any:

@@ -141,11 +141,11 @@ def rewrite(
     """Restore the model, then rewrite its methods in memory by these rules, and return what changed
     and what did not. No file is touched.
 
-    verify    rewrite only what running both versions of a file in a child process proves without
-    definitions, by file and name, that stay as they are where nothing is verified project   the
-    rules that are ignored in files, and what a proof must not lose calls     calls of the model for
-    the process that verifies; None where it is to build models of its own watch     is called with
-    what is run
+    verify   rewrite only what running both versions of a file in a child process proves
+    without  definitions, by file and name, that stay as they are where nothing is verified
+    project  the rules that are ignored in files, and what a proof must not lose
+    calls    calls of the model for the process that verifies; None where it builds models itself
+    watch    is called with what is run
     """
     restore(model)
     result = Optimization(model)

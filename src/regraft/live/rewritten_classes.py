@@ -109,15 +109,13 @@ class RewrittenMethods:
     def _methods(self, owner: str, names: Collection[str]) -> Iterator[tuple[str, Any]]:
         """Yield the named methods of a class of the file by name, decorated as in their class,
         which is executed anew with these alone; `super()` in them is that of the original class."""
-        nodes = [
+        body = [
             node
             for (class_name, name), node in self.nodes.items()
-            if class_name == owner and name in names
+            if class_name == owner and name in names and isinstance(node, ast.stmt)
         ]
         original_cls = self.globals[owner]
-        class_node = ast.ClassDef(
-            owner, [], [], [node for node in nodes if isinstance(node, ast.stmt)], []
-        )
+        class_node = ast.ClassDef(owner, [], [], body, [])
         if "type_params" in ast.ClassDef._fields:
             class_node.type_params = []  # type: ignore[attr-defined]
         self._execute([ast.fix_missing_locations(class_node)])

@@ -193,10 +193,7 @@ def is_skipped_on_none(
     subject: str,
 ) -> bool:
     """Return whether `bypassing`, an argument of a node, is the result where the argument with the
-    key `subject` is None.
-
-    That argument has to be the only one beside the bypassed one.
-    """
+    key `subject`, which has to be the only one beside it, is None."""
     names = [
         operand.name
         for name, operand in pattern_node.args

@@ -210,10 +210,8 @@ def _check_connected(
             continue
         reached.add(node.output)
         for _, operand in node.args:
-            names = [
-                name for name in variables(operand) if name in producers and name not in reached
-            ]
-            pending += [producers[name] for name in names]
+            names = (name for name in variables(operand) if name in producers)
+            pending += [producers[name] for name in names if name not in reached]
     missing = [node.output for node in nodes if node.output not in reached]
     if missing:
         raise_problem(f"${missing[0]} does not lead to ${nodes[-1].output}, the last output", at)

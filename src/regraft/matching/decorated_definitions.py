@@ -30,10 +30,7 @@ def definition(match: Match) -> Definition:
 
 def marking_objection(match: Match, module: Module) -> tuple[str, ast.AST] | None:
     """Return why the definition around a match of a decorator's pattern is not to be marked, and
-    the node to blame.
-
-    Return None where it may be marked, and for a pattern without a decorator.
-    """
+    the node to blame; None where it may be marked, and for a pattern without a decorator."""
     decorator = match.pattern.decorator
     if decorator is None:
         return None
@@ -50,10 +47,8 @@ def marking_objection(match: Match, module: Module) -> tuple[str, ast.AST] | Non
         return "only the forward of a class is replaced", function
     for sub in module.subclasses.get(cls.name, ()) if cls is not None else ():
         if "forward" in module.methods(sub):
-            return (
-                f"subclass {sub.name} has a forward of its own, and would inherit the decorator",
-                sub,
-            )
+            reason = "has a forward of its own, and would inherit the decorator"
+            return f"subclass {sub.name} {reason}", sub
     reason = _signature_misfit(match, decorator, function, method=cls is not None)
     return (reason, function) if reason else _work_besides_match(match, function)
 

@@ -112,23 +112,23 @@ def _bind_constructor(
     """Return the bindings extended by the variables among a constructor's operands, or, as text,
     which argument is not the pattern's. An argument that the source leaves out is its default, or
     unknown where it has none."""
-    layer_type = table().layer(layer_pattern.type)
-    defaults = (
-        {parameter.name: parameter.default for parameter in layer_type.init if parameter.optional}
-        if layer_type
-        else {}
-    )
     for name, operand in layer_pattern.args:
-        value = layer.args.get(name)
-        if value is None:
-            value = (
-                Value(0, "const", const=defaults[name]) if name in defaults else Value(0, "unknown")
-            )
+        value = layer.args.get(name) or _default_argument(layer_pattern.type, name)
         if isinstance(operand, Var):
             bindings = {**bindings, operand.name: value}
         elif not isinstance(operand, Wildcard) and not is_certainly(operand, value):
             return f"{layer.path or layer.type} is built with another {name}"
     return bindings
+
+
+def _default_argument(layer_type: str, name: str) -> Value:
+    """Return the default of an argument of a layer's constructor; an unknown value where it has
+    none."""
+    layer = table().layer(layer_type)
+    for parameter in layer.init if layer is not None else ():
+        if parameter.name == name and parameter.optional:
+            return Value(0, "const", const=parameter.default)
+    return Value(0, "unknown")
 
 
 def names_layer(pattern_node: PatternNode) -> bool:
@@ -144,27 +144,20 @@ def bind_layer(
     """Check the type and the constructor's arguments of a node's layer against the pattern. Return
     (reason, bindings): "" and the bindings with the layer and its arguments, or why the layer does
     not fit and the bindings so far."""
+    expected = f"expected a layer {pattern_node.name}"
     if node.layer is None:
-        return (
-            f"expected a layer {pattern_node.name}, found a call of {describe_node(node)}",
-            bindings,
-        )
+        return f"{expected}, found a call of {describe_node(node)}", bindings
     types = {layer.type for layer in node.layer.layers}
     is_exact = types == {pattern_node.name} or pattern_node.name == OWN_CLASS
     if not is_exact and not may_be_passed_whole(pattern, pattern_node, node):
-        return (
-            f"expected a layer {pattern_node.name}, found {', '.join(sorted(types))}",
-            bindings,
-        )
+        return f"{expected}, found {', '.join(sorted(types))}", bindings
     if not pattern_node.layer:
         return "", bindings
     bound_layer = bindings.get(pattern_node.layer)
     if bound_layer is not None and not is_same_value(bound_layer, node.layer):
         return f"${pattern_node.layer} would stand for two different layers", bindings
     bindings = {**bindings, pattern_node.layer: node.layer}
-    for layer in (
-        candidate for candidate in node.layer.layers if candidate.type == pattern_node.name
-    ):
+    for layer in [layer for layer in node.layer.layers if layer.type == pattern_node.name]:
         extended = _bind_constructor(pattern.layers[pattern_node.layer], layer, bindings)
         if isinstance(extended, str):
             return extended, bindings

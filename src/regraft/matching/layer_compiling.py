@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from regraft.dsl.syntax import Apply, Operand, Position, Ref, RuleSyntax, Var, Wildcard
+from regraft.dsl.syntax import Apply, Node, Operand, Position, Ref, RuleSyntax, Var, Wildcard
 from regraft.matching.pattern import OWN_CLASS, LayerPattern, raise_problem
 from regraft.structure.optable import Parameter, bind, table
 
@@ -29,23 +29,22 @@ def layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, tuple[LayerPattern, 
             raise_problem(
                 "rules that construct layers are not supported: use `=> keep`", transformation.at
             )
-        for node in transformation.source:
-            if isinstance(node, Wildcard):
-                continue
-            outputs = [output.name for output in node.outputs if isinstance(output, Var)]
-            constructors = (node.apply, *node.alternatives)
-            if len(outputs) != 1:
-                raise_problem(
-                    "a layer needs a type and one variable: torch.nn.Linear(...) -> $linear",
-                    node.at,
-                )
-            yield (
-                outputs[0],
-                tuple(
-                    _layer_pattern(constructor, len(constructors) > 1, node.at)
-                    for constructor in constructors
-                ),
-            )
+        nodes = (node for node in transformation.source if not isinstance(node, Wildcard))
+        yield from map(_patterns_of_node, nodes)
+
+
+def _patterns_of_node(node: Node) -> tuple[str, tuple[LayerPattern, ...]]:
+    """Return the variable of a node of an `init`, with the patterns of the types that its layer may
+    have; raise PatternProblem for another number of variables than one."""
+    outputs = [output.name for output in node.outputs if isinstance(output, Var)]
+    constructors = (node.apply, *node.alternatives)
+    if len(outputs) != 1:
+        raise_problem(
+            "a layer needs a type and one variable: torch.nn.Linear(...) -> $linear", node.at
+        )
+    is_choice = len(constructors) > 1
+    patterns = (_layer_pattern(constructor, is_choice, node.at) for constructor in constructors)
+    return outputs[0], tuple(patterns)
 
 
 def _layer_pattern(apply: Apply, chosen: bool, at: Position | None) -> LayerPattern:

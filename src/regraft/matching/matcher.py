@@ -191,15 +191,11 @@ class _Matcher:
     def _next_candidates(
         self, outputs: tuple[str, ...], last: Node, state: State
     ) -> Sequence[Node]:
-        """Return candidates for the next output, all after the node `last`.
-
-        They take a value that a variable is bound to already; where there is none, all nodes of the
-        operation will do.
-        """
+        """Return candidates for the next output, all after the node `last`: nodes that take a value
+        to which a variable is bound already; where there is none, all nodes of the operation."""
         if not outputs:
             return ()
-        pattern_node = self.pattern.producers[outputs[0]]
-        bindings = state[0]
+        pattern_node, bindings = self.pattern.producers[outputs[0]], state[0]
         bound_values = [
             bindings[operand.name]
             for _, operand in pattern_node.args
@@ -234,9 +230,8 @@ class _Matcher:
             return
         args, new_tests = reading
         if node.op != "call" and not is_private_write and changes_input(node.op, node.args):
-            self._record_miss(
-                len(nodes), f"{describe_node(node)} changes its input in place", node.expr
-            )
+            reason = f"{describe_node(node)} changes its input in place"
+            self._record_miss(len(nodes), reason, node.expr)
             return
         reason, bindings = self._bind_settings(pattern_node, node, args, bindings)
         if reason:
@@ -296,17 +291,16 @@ class _Matcher:
             yield state
             return
         (name, operand), *later_operands = operands
+        bindings, nodes, tests = state
         if name not in args:
             self._record_miss(
-                len(state[1]), f"{describe_node(node)} has no argument {name}", node.expr
+                len(nodes), f"{describe_node(node)} has no argument {name}", node.expr
             )
             return
         conditions = dimension_conditions(operand, name, args)
         if conditions is not None:
-            bindings, nodes, tests = state
-            yield from self._match_arguments(
-                later_operands, args, (bindings, nodes, (*tests, *conditions)), node
-            )
+            next_state = bindings, nodes, (*tests, *conditions)
+            yield from self._match_arguments(later_operands, args, next_state, node)
             return
         for next_state in self._match_operand(operand, args[name], state, node):
             yield from self._match_arguments(later_operands, args, next_state, node)
@@ -330,32 +324,30 @@ class _Matcher:
             elif is_same_value(bound_value, value) or is_same_view(bound_value, value, self.body):
                 yield state
             else:
-                self._record_miss(
-                    len(nodes), f"${operand.name} would stand for two different values", node.expr
-                )
-        elif isinstance(operand, Attr):
-            base = attribute_base(operand, value)
-            if base is None:
-                self._record_miss(
-                    len(nodes),
-                    f"an argument of {describe_node(node)} is not .{operand.name}",
-                    node.expr,
-                )
-            elif is_outdated(value, node, self.body):
-                reason = (
-                    f"the {operand.name} that {describe_node(node)} takes may have changed since"
-                )
+                reason = f"${operand.name} would stand for two different values"
                 self._record_miss(len(nodes), reason, node.expr)
-            else:
-                yield from self._match_operand(operand.base, base, state, node)
+        elif isinstance(operand, Attr):
+            yield from self._match_attribute(operand, value, state, node)
         elif is_certainly(operand, value):
             yield state
         else:
-            self._record_miss(
-                len(nodes),
-                f"an argument of {describe_node(node)} is not {operand_text(operand)}",
-                node.expr,
-            )
+            reason = f"an argument of {describe_node(node)} is not {operand_text(operand)}"
+            self._record_miss(len(nodes), reason, node.expr)
+
+    def _match_attribute(
+        self, operand: Attr, value: Value, state: State, node: Node
+    ) -> Iterator[State]:
+        """Yield the states in which a value, an argument of `node`, is an attribute of what matches
+        the operand's base; record a miss where it is not."""
+        base, count = attribute_base(operand, value), len(state[1])
+        if base is None:
+            reason = f"an argument of {describe_node(node)} is not .{operand.name}"
+            self._record_miss(count, reason, node.expr)
+        elif is_outdated(value, node, self.body):
+            reason = f"the {operand.name} that {describe_node(node)} takes may have changed since"
+            self._record_miss(count, reason, node.expr)
+        else:
+            yield from self._match_operand(operand.base, base, state, node)
 
     def _match_producer(
         self, pattern_node: PatternNode, value: Value, state: State, user: Node
@@ -379,11 +371,8 @@ class _Matcher:
                     pattern_node, option, (bindings, nodes, (*tests, Holds(guard))), user
                 )
         elif value.node is None or value.origin == "phi":
-            reason = (
-                "depends on which branch was taken"
-                if value.origin == "phi"
-                else "is not computed here"
-            )
+            is_joined = value.origin == "phi"
+            reason = "depends on which branch was taken" if is_joined else "is not computed here"
             self._record_miss(len(nodes), f"the input of {describe_node(user)} {reason}", user.expr)
         else:
             yield from self._match_node(pattern_node, value.node, state)

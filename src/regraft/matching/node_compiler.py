@@ -247,10 +247,8 @@ def _call_node(
     op = table().canonical_op(path)
     if op is not None:
         return _operation_node(op, args, keywords, output, at)
-    operands = tuple((str(index), operand) for index, operand in enumerate(args)) + tuple(
-        keywords.items()
-    )
-    return PatternNode("call", operands, output, path)
+    numbered = ((str(index), operand) for index, operand in enumerate(args))
+    return PatternNode("call", (*numbered, *keywords.items()), output, path)
 
 
 def _operation_node(

@@ -65,11 +65,7 @@ def unsoundness(match: Match, module: Module) -> tuple[str, ast.AST] | None:
         if node in match.roots or is_size(node):
             continue
         for use in _forbidding_uses(match, node):
-            if (
-                use not in matched
-                and not needs_nothing(use)
-                and not only_reads_shapes(use, matched)
-            ):
+            if not (use in matched or needs_nothing(use) or only_reads_shapes(use, matched)):
                 line = getattr(use.expr, "lineno", use.statement.node.lineno)
                 return f"the result of {describe_node(node)} is also used at line {line}", use.expr
     if any(node.loop != match.root.loop for node in match.nodes):

@@ -40,13 +40,11 @@ def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
             if phi in visited:
                 continue
             visited.add(phi)
-            if not is_branching(phi):
-                # in another step of a loop
+            if not is_branching(phi):  # in another step of a loop
                 yield from ((guards.TRUE, use) for use in phi.every_use())
                 continue
-            for condition in [
-                condition for condition, option in phi.options if option is current
-            ] or [guards.TRUE]:
+            conditions = [condition for condition, option in phi.options if option is current]
+            for condition in conditions or [guards.TRUE]:
                 chosen = guards.conjoin(guard, condition)
                 yield from ((guards.conjoin(chosen, use.guard), use) for use in phi.uses)
                 pending.append((chosen, phi))

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from regraft.matching.decorated_definitions import Definition, definition
 from regraft.matching.pattern import Decorator
 from regraft.matching.result import Match
-from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.single_output import Patch
+from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.layout import indentation
 from regraft.source.syntax_walk import walk
@@ -35,9 +35,8 @@ def decorate(match: Match, imports: Imports) -> Patch:
     is_called = isinstance(marked, Function) and bool(decorator.callers)
     callers = tuple(_calling_classes(marked, decorator, imports)) if is_called else ()
     for cls in callers:
-        edits.append(
-            _insert_line_above(cls, f"@{imports.spell(decorator.callers)}({marked.name})", imports)
-        )
+        line = f"@{imports.spell(decorator.callers)}({marked.name})"
+        edits.append(_insert_line_above(cls, line, imports))
         uses.add(decorator.callers)
     spans = [imports.source.span(marked), *(edit.span for edit in edits)]
     extent = Span(min(span.start for span in spans), max(span.end for span in spans))

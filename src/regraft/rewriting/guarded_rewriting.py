@@ -79,19 +79,21 @@ class GuardedRewriter(RangeRewriter):
         if condition:
             fast = self._kernel_statement(statements[-1], span, call, layout.indent)
             return self._branching_patch(statements, condition, [fast], renderer.used)
+        return self._unconditional_patch(statements, span, call, renderer.used)
+
+    def _unconditional_patch(
+        self, statements: list[ast.stmt], span: Span, call: str, used: set[str]
+    ) -> Patch:
+        """Return the patch that replaces statements by the last of them, with the kernel call in
+        the place of `span`. used: the qualified names to import."""
         range_span = Span(
             self.source.span(statements[0]).start, self.source.span(statements[-1]).end
         )
         self._check_comments(range_span, self.root)
         self._block_lines(statements)
         text = self._kernel_statement(statements[-1], span, call, "").rstrip("\r\n")
-        return Patch(
-            self.match,
-            "substitute",
-            (Edit(range_span, text),),
-            range_span,
-            frozenset(renderer.used),
-        )
+        edits = (Edit(range_span, text),)
+        return Patch(self.match, "substitute", edits, range_span, frozenset(used))
 
     # what the fast branch leaves out
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from regraft.matching.loop_values import is_before, step_nodes, time_before_loop
 from regraft.rewriting.assignments import target_name
 from regraft.rewriting.hoisting_checks import HoistingChecks
-from regraft.rewriting.kernel_call_source import Renderer, Withheld
+from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.single_output import Patch
 from regraft.rewriting.superfluous_statements import block_of
+from regraft.rewriting.withheld import Withheld
 from regraft.source.layout import Layout, indentation
 from regraft.source.syntax_walk import walk
 from regraft.source.text import Edit, Span
@@ -135,16 +136,10 @@ class HoistedRewriter(HoistingChecks):
 
     def _existing_result_name(self, loop: ast.stmt, call: str) -> str | None:
         """Return the name to which statements before the loop, or before a `for` around it, have
-        assigned the same kernel call with the same, unchanged tensors; None where there is none.
-
-        call  the text of the kernel call
-        """
+        assigned `call`, the text of the kernel call, with the same, unchanged tensors; None where
+        there is none."""
         function = self.match.body.node
-        around = [
-            node
-            for node in ast.walk(function)
-            if isinstance(node, ast.For) and any(inner is loop for inner in ast.walk(node))
-        ]
+        around = _loops_around(loop, function)
         wanted = ast.parse(call, mode="eval").body
         for place in dict.fromkeys([*around, loop]):
             block = block_of(function, place)
@@ -193,6 +188,15 @@ class HoistedRewriter(HoistingChecks):
             for attribute in ("id", "arg", "name")
         }.union(qualified)
         return next(new for new in _numbered(name) if new not in used)
+
+
+def _loops_around(loop: ast.stmt, function: ast.AST) -> list[ast.For]:
+    """Return the `for` loops of a function in which a loop stands, itself included."""
+    return [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.For) and any(inner is loop for inner in ast.walk(node))
+    ]
 
 
 def _further_indices(subscript: ast.AST) -> list[ast.expr]:

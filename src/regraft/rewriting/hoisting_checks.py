@@ -9,8 +9,8 @@ from regraft.dsl.syntax import Var
 from regraft.matching.loop_values import time_before_loop
 from regraft.matching.memory import SHARING_OPS, written_values
 from regraft.rewriting.arrays_without_gradients import foreign_library, is_of_whole_numbers
-from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.superfluous_statements import StatementRewriter
+from regraft.rewriting.withheld import Withheld
 from regraft.source.syntax_walk import statements
 from regraft.structure import guards
 from regraft.structure.calls import writes

@@ -9,46 +9,15 @@ from dataclasses import dataclass, field
 
 from regraft.dsl.syntax import Apply, Attr, Const, Group, Item, Operand, Ref, Slice, Var
 from regraft.matching.result import Match
+from regraft.rewriting.call_place import CallPlace
+from regraft.rewriting.withheld import Withheld
 from regraft.rules.kernels import kernel_parameters
 from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure.model import MISSING, Node, Statement, Value
-from regraft.structure.unit_dimensions import UnitDimensions, unit_dimensions
 
-_ARITHMETIC_SYNTAX = (
-    ast.Name,
-    ast.Attribute,
-    ast.Constant,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.Call,
-    ast.Tuple,
-    ast.expr_context,
-    ast.operator,
-    ast.unaryop,
-)
 # glue that reads elements of a value, in any order with the same results
 _ELEMENT_READS = frozenset({"py.item", "py.slice", "py.tuple"})
-_VIEWING_OPS = frozenset({"transpose", "t", "permute", "unsqueeze"})
-_VIEW_SYNTAX = (
-    ast.Name,
-    ast.Attribute,
-    ast.Constant,
-    ast.UnaryOp,
-    ast.Slice,
-    ast.Tuple,
-    ast.expr_context,
-    ast.unaryop,
-)
-
-
-@dataclass(eq=False)
-class Withheld(Exception):
-    """The reason why a match is not rewritten, with the line of the obstacle; raised, or returned
-    instead of edits."""
-
-    reason: str
-    line: int
 
 
 @dataclass(slots=True)
@@ -285,7 +254,7 @@ class Renderer:
         time = self.time
         self.attribute_reads.append((len(self.spliced), value))
         parts = value.name.split(".")
-        if not value.is_layer and self._can_change_attributes(value.born, time):
+        if not value.is_layer and self._place().can_change_attributes(value.born, time):
             raise self._withholding(f"{value.name} may have changed before the kernel is called")
         for length in range(2, len(parts) + 1):
             path = ".".join(parts[:length])
@@ -345,83 +314,12 @@ class Renderer:
 
     def repeatable_text(self, value: Value) -> str | None:
         """Return the source text of a value if, repeated where the call stands, it is cheap and
-        certain to give the same value: arithmetic on numbers, a view of a tensor, or its size,
-        format or device; else None."""
-        text = self._number_text(value)
-        return self._view_text(value) if text is None else text
+        certain to give the same value (`CallPlace.repeatable_text`); else None."""
+        return self._place().repeatable_text(value)
 
-    def _number_text(self, value: Value) -> str | None:
-        """Return the text of the source, as it stands there, of a value that is computed by
-        arithmetic on numbers, where all its names and attributes certainly have the same numbers at
-        the call; else None. Nothing is noted in `used`."""
-        node = value.node
-        if node is None or not isinstance(node.expr, ast.expr) or node.inner is not None:
-            return None
-        if not all(self._keeps_number(ast_node, node.time) for ast_node in ast.walk(node.expr)):
-            return None
-        if self._can_change_attributes(*sorted((self.time, node.time))):
-            return None
-        return self.imports.source.segment(node.expr)
-
-    def _keeps_number(self, ast_node: ast.AST, time: int) -> bool:
-        """Return whether a syntax node of arithmetic on numbers has the same value at the call as
-        at `time`, unless attributes change; False for what is no arithmetic."""
-        if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:
-            binding = self._stable_binding(ast_node.id, time)
-            return binding is not None and (
-                binding.kind in ("int", "scalar")
-                or (binding.origin, binding.name) == ("param", self.match.body.receiver)
-            )
-        if isinstance(ast_node, ast.Call) and not self._is_arithmetic(ast_node):
-            return False
-        return isinstance(ast_node, _ARITHMETIC_SYNTAX)
-
-    def _stable_binding(self, name: str, time: int) -> Value | None:
-        """Return the value that a local name has at `time`, if it has the same at the call; else
-        None."""
-        body = self.match.body
-        binding = body.reaching(name, time)
-        if binding is None or body.reaching(name, self.time, self.deleted) is not binding:
-            return None
-        return binding
-
-    def _view_text(self, value: Value) -> str | None:
-        """Return the source text of a value that is a tensor with exchanged or added dimensions, or
-        a size, the format or the device of a tensor, where that text gives the same at the call;
-        else None."""
-        node = value.node
-        if node is None or node.inner is not None:
-            return None
-        if not (_is_view(value, node) or _reads_metadata(node)):
-            return None
-        first, last = sorted((self.time, node.time))
-        if any(
-            intermediate.effect and self.can_run(intermediate)
-            for intermediate in self.match.between(first - 1, last + 1)
-        ):
-            return None
-        for ast_node in ast.walk(node.expr):
-            if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:
-                if self._stable_binding(ast_node.id, node.time) is None:
-                    return None
-            elif ast_node is not node.expr and not isinstance(ast_node, _VIEW_SYNTAX):
-                return None
-        return self.imports.source.segment(node.expr)
-
-    def _can_change_attributes(self, first: int, last: int) -> bool:
-        """Return whether an unmatched call or store with an effect, which can run where the call
-        does, stands between the times `first` and `last`."""
-        return any(
-            node.effect and node.op in ("call", "py.store") and self.can_run(node)
-            for node in self.match.between(first, last)
-        )
-
-    def _is_arithmetic(self, call: ast.Call) -> bool:
-        """Return whether a call is that of a function of `math`, of `int` or of `float`."""
-        qualified = self.imports.names.resolve(call.func) or ""
-        return qualified.startswith("math.") or (
-            isinstance(call.func, ast.Name) and call.func.id in ("int", "float")
-        )
+    def _place(self) -> CallPlace:
+        """Return the place of the call."""
+        return CallPlace(self.match, self.imports, self.deleted, self.time, self.can_run)
 
     def _gathered_text(self, value: Value) -> str:
         """Return the text of a tuple of arguments that the source writes one by one:
@@ -455,24 +353,6 @@ class Renderer:
 def is_gathered(node: Node) -> bool:
     """Return whether a node makes a tuple of several arguments of a call."""
     return node.op == "py.tuple" and isinstance(node.expr, ast.Call)
-
-
-def _is_view(value: Value, node: Node) -> bool:
-    """Return whether the node that computes `value` makes a view of a tensor: a call that exchanges
-    or adds dimensions, or a subscript that adds some."""
-    if node.op == "py.item":
-        return unit_dimensions(value) != UnitDimensions()
-    return node.op in _VIEWING_OPS and isinstance(node.expr, ast.Call)
-
-
-def _reads_metadata(node: Node) -> bool:
-    """Return whether a node reads the format or the device of a tensor, or a size by its number:
-    `x.dtype`, `x.shape[0]`."""
-    expression = node.expr
-    if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
-        read = expression.value
-        return isinstance(read, ast.Attribute) and read.attr == "shape"
-    return isinstance(expression, ast.Attribute) and expression.attr in ("dtype", "device")
 
 
 def _needs_no_parentheses(text: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from regraft.matching.memory import SHARING_OPS, freshly_written_values, possible_sources
 from regraft.matching.result import Match
-from regraft.rewriting.kernel_call_source import Withheld
+from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure import guards
@@ -77,10 +77,8 @@ class MatchChecks:
         self._check_comments(self.source.span(root), node)
         self._check_writes(node)
         if self.match.body.compiled:
-            raise self._withholding(
-                "TorchScript compiles this function, and would have to compile the kernel",
-                self.root,
-            )
+            reason = "TorchScript compiles this function, and would have to compile the kernel"
+            raise self._withholding(reason, self.root)
         if self.imports.obstacle:
             raise self._withholding(self.imports.obstacle, self.root)
 
@@ -161,26 +159,21 @@ class MatchChecks:
 
         matched_nodes  those of its nodes that are matched, at least one
         """
-        body = self.match.body
+        body, first = self.match.body, matched_nodes[0]
         name = body.inlined.get(expr)
         if name is None or any(node.member for node in matched_nodes):
-            raise self._withholding(
-                "the layers are inside one nn.Sequential call", matched_nodes[0]
-            )
+            raise self._withholding("the layers are inside one nn.Sequential call", first)
         if name.startswith("self."):
-            raise self._withholding(
-                f"{name}, which a subclass may override, would no longer be called",
-                matched_nodes[0],
-            )
+            reason = f"{name}, which a subclass may override, would no longer be called"
+            raise self._withholding(reason, first)
         unmatched_nodes = [
             node for node in body.nodes if node.expr is expr and node not in self.matched
         ]
         is_inner = self.root not in matched_nodes and value.node in self.matched
         is_complete = is_inner or self.root.output is value or self._returns_output_or_input(value)
         if not is_complete or any(map(self._has_work, unmatched_nodes)):
-            raise self._withholding(
-                f"{name} computes more than the rule covers, or a part of it", matched_nodes[0]
-            )
+            reason = f"{name} computes more than the rule covers, or a part of it"
+            raise self._withholding(reason, first)
 
     def _returns_output_or_input(self, value: Value) -> bool:
         """Return whether `value`, the result of an inlined function, is the output of the root in

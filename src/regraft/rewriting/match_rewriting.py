@@ -9,12 +9,12 @@ from regraft.matching.result import Assumes, Holds, Match
 from regraft.rewriting.decorator_rewriting import decorate
 from regraft.rewriting.guarded_rewriting import GuardedRewriter
 from regraft.rewriting.hoisted_rewriting import HoistedRewriter
-from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.multiple_outputs import MultipleOutputRewriter
 from regraft.rewriting.recurrence_rewriting import RecurrenceRewriter
 from regraft.rewriting.sequential_head import SequentialHeadRewriter, ends_in_sequential
 from regraft.rewriting.sequential_rewriting import SequentialRewriter, is_inside_sequential
 from regraft.rewriting.single_output import Mode, Patch, Rewriter
+from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 
 __all__ = ["Mode", "Patch", "rewrite"]
@@ -37,25 +37,28 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
             raise Withheld(reason, match.root.statement.node.lineno)
         if match.pattern.decorator is not None:
             return decorate(match, imports)
-        if match.pattern.carried:
-            return RecurrenceRewriter(match, imports).patch()
-        if match.pattern.index:
-            return HoistedRewriter(match, imports).patch()
-        if len(match.roots) > 1:
-            return MultipleOutputRewriter(match, imports).patch()
-        if is_inside_sequential(match):
-            return SequentialRewriter(match, imports).patch()
-        if ends_in_sequential(match):
-            return SequentialHeadRewriter(match, imports).patch()
-        rewriter = Rewriter(match, imports)
-        is_conditional = any(isinstance(test, Holds) for test in match.tests)
-        return (
-            GuardedRewriter(match, imports)
-            if is_conditional or rewriter.has_branches()
-            else rewriter
-        ).patch()
+        return _patch_of_expressions(match, imports)
     except Withheld as reason:
         return reason
+
+
+def _patch_of_expressions(match: Match, imports: Imports) -> Patch:
+    """Return the patch for a match of expressions, by the rewriter for its form; raise Withheld
+    where it must not be rewritten."""
+    if match.pattern.carried:
+        return RecurrenceRewriter(match, imports).patch()
+    if match.pattern.index:
+        return HoistedRewriter(match, imports).patch()
+    if len(match.roots) > 1:
+        return MultipleOutputRewriter(match, imports).patch()
+    if is_inside_sequential(match):
+        return SequentialRewriter(match, imports).patch()
+    if ends_in_sequential(match):
+        return SequentialHeadRewriter(match, imports).patch()
+    rewriter = Rewriter(match, imports)
+    is_conditional = any(isinstance(test, Holds) for test in match.tests)
+    is_guarded = is_conditional or rewriter.has_branches()
+    return (GuardedRewriter(match, imports) if is_guarded else rewriter).patch()
 
 
 def _is_nested_deeper(match: Match, levels: int) -> bool:

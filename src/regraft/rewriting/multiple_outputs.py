@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from regraft.dsl.syntax import Var
 from regraft.rewriting.assignments import target_name
-from regraft.rewriting.kernel_call_source import Renderer, Withheld
+from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.single_output import Patch, Rewriter
 from regraft.rewriting.superfluous_statements import StatementPlan
+from regraft.rewriting.withheld import Withheld
 from regraft.source.layout import Layout, indentation, without_parentheses
 from regraft.source.text import Edit, Span
 from regraft.structure.model import Node, Statement, Value
@@ -214,12 +215,8 @@ class MultipleOutputRewriter(Rewriter):
             statement.node is sibling
             for statement, sibling in zip(statements, block[start:], strict=False)
         )
-        return (
-            are_plain
-            and are_adjacent
-            and None not in names
-            and len(names) == len(statements) == len(self.match.roots)
-        )
+        are_distinct = None not in names and len(names) == len(statements)
+        return are_plain and are_adjacent and are_distinct and len(names) == len(self.match.roots)
 
     def _assigned_name(self, root: Node) -> str:
         """Return the name that a statement binds to an output and nothing else; "" where the
@@ -245,11 +242,8 @@ class MultipleOutputRewriter(Rewriter):
         names: list[str] = []
         for number, root in enumerate(self.match.roots):
             base = _base_name(root, inputs[number] if number < len(inputs) else None)
-            candidates = (
-                base,
-                f"{base}_output",
-                *(f"{base}_output{suffix}" for suffix in range(2, 99)),
-            )
+            numbered = (f"{base}_output{suffix}" for suffix in range(2, 99))
+            candidates = (base, f"{base}_output", *numbered)
             names.append(next(name for name in candidates if name not in used))
             used.add(names[-1])
         return [first or names[0], *names[1:]]

@@ -10,7 +10,7 @@ from regraft.matching.loop_values import time_before_loop, tuple_elements
 from regraft.matching.uses import is_branching
 from regraft.rewriting.assignments import target_name, unpacks_into_names
 from regraft.rewriting.hoisted_rewriting import HoistedRewriter
-from regraft.rewriting.kernel_call_source import Renderer, Withheld
+from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.pair_states import (
     changes_other_memory,
     goes_through_all,
@@ -26,6 +26,7 @@ from regraft.rewriting.state_uses import (
     may_share,
     writes_into,
 )
+from regraft.rewriting.withheld import Withheld
 from regraft.source.text import Span
 from regraft.structure.model import Node, Value
 

@@ -252,28 +252,21 @@ class Rewriter(StatementRewriter):
     def _branching_patch(
         self, statements: list[ast.stmt], condition: str, fast: list[str], used: set[str]
     ) -> Patch:
-        """Return the patch that writes `if <condition>:` with the lines `fast` before the
-        statements, which become the other branch: unchanged where they end in a return, else
-        indented below `else:`.
-
-        used: the qualified names to import.
-        """
+        """Return the patch that writes `if <condition>:` with the lines `fast`, which import the
+        names `used`, before the statements, which become the other branch: unchanged where they end
+        in a return, else indented below `else:`."""
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         lines = self._block_lines(statements)
-        indent, unit, newline = (
-            indentation(self.source, first.start),
-            indent_unit(self.source),
-            self.source.newline,
-        )
+        indent, newline = indentation(self.source, first.start), self.source.newline
+        unit = indent_unit(self.source)
         head = f"{indent}if {condition}:{newline}" + "".join(fast)
         original = self.source.text[lines.start : lines.end].decode()
         if isinstance(statements[-1], ast.Return):
             edits = (Edit(Span(lines.start, lines.start), head),)
         else:
             self._check_indentable(statements)
-            block = "".join(
-                unit + line if line.strip() else line for line in re.findall(r".*?\n|.+", original)
-            )
+            rows = re.findall(r".*?\n|.+", original)
+            block = "".join(unit + row if row.strip() else row for row in rows)
             edits = (Edit(lines, f"{head}{indent}else:{newline}{block}"),)
         return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(used))
 
@@ -321,13 +314,10 @@ class Rewriter(StatementRewriter):
                 continue
             statement_span = self.source.span(statement)
             if statement in reduced:
-                assert (
-                    isinstance(statement, ast.Assign | ast.AnnAssign)
-                    and statement.value is not None
-                )
-                node = reduced[statement].node
-                assert node is not None
-                inner, text = self.source.span(statement.value), self._reduced_text(node)
+                assert isinstance(statement, ast.Assign | ast.AnnAssign)
+                node, value = reduced[statement].node, statement.value
+                assert node is not None and value is not None
+                inner, text = self.source.span(value), self._reduced_text(node)
             else:
                 inner, text = span, call
             lines.append(self._statement_line(statement_span, inner, text, indent))

@@ -86,30 +86,17 @@ class RangeRewriter(Rewriter):
 
         Nodes that the kernel skips by itself are left out.
         """
-        skipped = {test.node for test in self.match.tests if isinstance(test, Skips)}
-        parts = [
-            part
-            for test in self.match.tests
-            if isinstance(test, Holds)
-            for part in guards.conjuncts(test.guard)
-        ]
-        parts += [
-            part
-            for node in self.match.nodes
-            if node not in skipped
-            for part in guards.conjuncts(node.guard)
-        ]
+        tests, nodes = self.match.tests, self.match.nodes
+        skipped = {test.node for test in tests if isinstance(test, Skips)}
+        conditions = [test.guard for test in tests if isinstance(test, Holds)]
+        conditions += [node.guard for node in nodes if node not in skipped]
+        parts = [part for guard in conditions for part in guards.conjuncts(guard)]
         implied, needed = self._entry_guard, []
         for part in dict.fromkeys(parts):
             if not guards.implies(implied, part):
                 needed.append(part)
                 implied = guards.conjoin(implied, part)
-        return tuple(
-            sorted(
-                needed,
-                key=lambda part: min((abs(atom.time) for atom in guards.atoms(part)), default=0),
-            )
-        )
+        return tuple(sorted(needed, key=_time_of_guard))
 
     @cached_property
     def _fast_guard(self) -> Guard:
@@ -124,3 +111,8 @@ class RangeRewriter(Rewriter):
         """Return whether `guard` can hold together with the conditions under which the kernel
         runs."""
         return guards.satisfiable(guards.conjoin(self._fast_guard, guard))
+
+
+def _time_of_guard(guard: Guard) -> int:
+    """Return the time of the first test in a guard; 0 for a guard without tests."""
+    return min((abs(atom.time) for atom in guards.atoms(guard)), default=0)

@@ -105,18 +105,22 @@ class StatementRewriter(MatchChecks):
         expressions = [matched_node.expr for matched_node in self.match.nodes]
         return all(any(value is expr for expr in expressions) for value in values)
 
-    def _reduced_value(self, statement: Statement) -> Value | None:
-        """Return the value of the inner expression that remains of a statement which computes more
-        than matched nodes: an input of the pattern that contains all of the rest. Return None where
-        nothing has to remain, because only matched nodes use the rest, or the kernel call can
-        repeat its text. Raise Withheld where no single input contains it."""
-        unmatched_nodes = [
+    def _further_nodes(self, statement: Statement) -> list[Node]:
+        """Return the nodes of a statement that the match does not make superfluous."""
+        return [
             node
             for node in self.match.body.nodes
             if node.statement is statement
             and node not in self.superfluous
             and not self._only_feeds_match(node)
         ]
+
+    def _reduced_value(self, statement: Statement) -> Value | None:
+        """Return the value of the inner expression that remains of a statement which computes more
+        than matched nodes: an input of the pattern that contains all of the rest. Return None where
+        nothing has to remain, because only matched nodes use the rest, or the kernel call can
+        repeat its text. Raise Withheld where no single input contains it."""
+        unmatched_nodes = self._further_nodes(statement)
         if not unmatched_nodes:
             return None
         inputs = self._input_spans(unmatched_nodes)

@@ -7,11 +7,11 @@ import ast
 
 from regraft.dsl.syntax import Operand, Ref, Var
 from regraft.matching.whole_bodies import BodyMatch
-from regraft.rewriting.kernel_call_source import Withheld
+from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.layout import Layout, indentation
 from regraft.source.syntax_walk import walk
-from regraft.source.text import Edit, Span
+from regraft.source.text import Edit, SourceFile, Span
 
 
 def rewrite_body(
@@ -26,37 +26,39 @@ def rewrite_body(
     source, statements = imports.source, match.statements
     line = statements[0].lineno
     span = Span(source.span(statements[0]).start, source.span(statements[-1]).end)
-    if any(span.start < comment.start < span.end for comment in source.comments_near(span)):
-        return Withheld("a comment stands inside the code that would change", line)
-    if source.text[source.line_starts[line - 1] : span.start].strip():
-        return Withheld("several statements share a line", line)
-    if any("jit" in ast.unparse(decorator) for decorator in match.function.decorator_list):
-        return Withheld(
-            "TorchScript compiles this function, and would have to compile the kernel", line
-        )
-    if not match.pattern.is_block and any(
-        isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in walk(match.function)
-    ):
-        return Withheld("the function is a generator", line)
-    if imports.obstacle:
-        return Withheld(imports.obstacle, line)
+    obstacle = _obstacle(match, span, imports)
+    if obstacle:
+        return Withheld(obstacle, line)
     apply = match.pattern.target.apply
     assert isinstance(apply.callee, Ref)
-
-    def text(operand: Operand) -> str:
-        """Return the source text of the expression that a variable stands for, or the `repr` of a
-        constant."""
-        return (
-            source.segment(match.bindings[operand.name])
-            if isinstance(operand, Var)
-            else repr(operand.value)  # type: ignore[union-attr]
-        )
-
-    arguments = [
-        *map(text, apply.args),
-        *(f"{name}={text(value)}" for name, value in apply.keywords),
-    ]
+    arguments = [_text(operand, match, source) for operand in apply.args]
+    arguments += [f"{name}={_text(value, match, source)}" for name, value in apply.keywords]
     head = "" if match.pattern.is_block else "return "
     layout = Layout(source, Span(span.start, span.end), indentation(source, span.start), head)
     call = layout.call(imports.spell(apply.callee.path), arguments)
     return Edit(span, head + call), span, frozenset({apply.callee.path})
+
+
+def _text(operand: Operand, match: BodyMatch, source: SourceFile) -> str:
+    """Return the source text of the expression that a variable stands for, or the `repr` of a
+    constant."""
+    if isinstance(operand, Var):
+        return source.segment(match.bindings[operand.name])
+    return repr(operand.value)  # type: ignore[union-attr]
+
+
+def _obstacle(match: BodyMatch, span: Span, imports: Imports) -> str:
+    """Return why it would not be safe to replace the matched statements, which are in `span`; ""
+    where it is."""
+    source, line = imports.source, match.statements[0].lineno
+    if any(span.start < comment.start < span.end for comment in source.comments_near(span)):
+        return "a comment stands inside the code that would change"
+    if source.text[source.line_starts[line - 1] : span.start].strip():
+        return "several statements share a line"
+    if any("jit" in ast.unparse(decorator) for decorator in match.function.decorator_list):
+        return "TorchScript compiles this function, and would have to compile the kernel"
+    if not match.pattern.is_block and any(
+        isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in walk(match.function)
+    ):
+        return "the function is a generator"
+    return imports.obstacle

@@ -55,23 +55,24 @@ class Cache:
             data = path.read_bytes()
         except OSError:
             return None  # the scan will say why
-        entry = self._entry_path(path, data)
+        content = self._read_entry(self._entry_path(path, data))
+        if content is None:
+            return None
+        data = json.loads(content)
+        followed = data["followed"].items()
+        if any(self._digest_of(followed_path) != digest for followed_path, digest in followed):
+            return None
+        return decode(data, str(path), self.rules)
+
+    def _read_entry(self, entry: Path) -> bytes | None:
+        """Return the content of an entry, which counts as used now; None where there is none."""
         try:
             text = entry.read_bytes()
             if self._now - entry.stat().st_mtime > DAY:
                 os.utime(entry)  # still in use
         except OSError:
             return None
-        content = entry_content(text)
-        if content is None:
-            return None
-        data = json.loads(content)
-        if any(
-            self._digest_of(followed_path) != digest
-            for followed_path, digest in data["followed"].items()
-        ):
-            return None
-        return decode(data, str(path), self.rules)
+        return entry_content(text)
 
     def _digest_of(self, path: str) -> str:
         """Return the digest of a file that others follow; each file is read once."""

@@ -97,9 +97,7 @@ def _scan_source(
     try:
         # keeps methods of other libraries' tensors from looking like PyTorch's, too
         if b"torch" not in source.text:
-            ignores = suppress(source, ())[1]
-            seconds = time.perf_counter() - started
-            return FileReport(source.path, source, (), (), (), (), 0, 0, seconds, ignores=ignores)
+            return _report_without_torch(source, started)
         module = Module(source, inlines=inlines)
         imports = Imports(source, module.names, home)
         results = match_bodies(module, rules, explain, lines)
@@ -130,6 +128,13 @@ def _scan_source(
         module.package_files.followed,
         ignores,
     )
+
+
+def _report_without_torch(source: SourceFile, started: float) -> FileReport:
+    """Return the report of a file that does not mention PyTorch, and so has nothing to match."""
+    ignores = suppress(source, ())[1]
+    seconds = time.perf_counter() - started
+    return FileReport(source.path, source, (), (), (), (), 0, 0, seconds, ignores=ignores)
 
 
 def _failure_report(source: SourceFile, message: str, started: float) -> FileReport:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from regraft.matching.decorated_definitions import definition
 from regraft.matching.result import Match
 from regraft.matching.whole_bodies import BodyMatch
-from regraft.rewriting.kernel_call_source import Withheld
 from regraft.rewriting.match_rewriting import Mode, Patch, rewrite
 from regraft.rewriting.whole_bodies import rewrite_body
+from regraft.rewriting.withheld import Withheld
 from regraft.rules import Rule
 from regraft.rules.loading import is_selected
 from regraft.rules.worth import Worth
@@ -162,6 +162,10 @@ def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
     withheld."""
     source = imports.source
     result = rewrite_body(match, imports)
+    if isinstance(result, Withheld):
+        patch, reason = None, f"{result.reason} (line {result.line})"
+    else:
+        patch, reason = Patch(None, "substitute", (result[0],), result[1], result[2]), ""
     first, last = source.span(match.statements[0]), source.span(match.statements[-1])
     start, end = source.position(first.start), source.position(last.end)
     cls = match.cls.name if match.cls is not None else None
@@ -179,10 +183,8 @@ def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
         mode="substitute",
         guard="",
         tests=(),
-        reason=f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else "",
-        patch=None
-        if isinstance(result, Withheld)
-        else Patch(None, "substitute", (result[0],), result[1], result[2]),
+        reason=reason,
+        patch=patch,
         fingerprint=_fingerprint(rule.id, cls, match.function.name, code),
     )
 

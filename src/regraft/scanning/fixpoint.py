@@ -40,23 +40,25 @@ def choose(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """
     chosen: list[Finding] = []
     end = -1
-    replaced_lines = {
-        finding.lines[0]
-        for finding in findings
-        if finding.patch is not None and finding.patch.mode == "substitute"
-    }
-    fixable = [
-        (finding.patch.extent, finding.rule.id, finding.patch.edits, finding)
-        for finding in findings
-        if finding.patch is not None
-        and not (finding.patch.mode == "version" and finding.lines[0] in replaced_lines)
-    ]
     edits: tuple[Edit, ...] = ()
-    for extent, _, finding_edits, finding in sorted(fixable, key=lambda row: row[:2]):
-        if extent.start >= end or finding_edits == edits:
+    for finding, patch in sorted(
+        _ready_patches(findings), key=lambda pair: (pair[1].extent, pair[0].rule.id)
+    ):
+        if patch.extent.start >= end or patch.edits == edits:
             chosen.append(finding)
-            end, edits = extent.end, finding_edits
+            end, edits = patch.extent.end, patch.edits
     return tuple(chosen)
+
+
+def _ready_patches(findings: Sequence[Finding]) -> list[tuple[Finding, Patch]]:
+    """Return the findings with a patch that need not wait for others, each with its patch."""
+    pairs = [(finding, finding.patch) for finding in findings if finding.patch is not None]
+    replaced_lines = {finding.lines[0] for finding, patch in pairs if patch.mode == "substitute"}
+    return [
+        (finding, patch)
+        for finding, patch in pairs
+        if not (patch.mode == "version" and finding.lines[0] in replaced_lines)
+    ]
 
 
 def apply_patches(source: SourceFile, patches: Sequence[Patch], home: str = "regraft.ops") -> bytes:

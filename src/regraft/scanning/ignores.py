@@ -86,12 +86,11 @@ def ignore_warnings(
         messages = [comment.problem] if comment.problem else []
         if not comment.selectors and not comment.problem and not comment.suppressed:
             messages += ["unused: no rule finds anything here"] * are_all_active
-        messages += (
-            message
+        complaints = (
+            _complaint(selector, comment, active_rules, rule_paths)
             for selector in comment.selectors
-            if (message := _complaint(selector, comment, active_rules, rule_paths))
         )
-        for message in messages:
+        for message in (*messages, *filter(None, complaints)):
             yield SourceError(file, comment.line, comment.column, message)
 
 

@@ -78,15 +78,12 @@ def _scan_in_processes(
     rules = {rule.rule.id: rule.rule for rule in task.rules}
     pool = ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(task,))
     try:
-        for path, future in [
-            (path_or_error, _submit(pool, path_or_error)) for path_or_error in paths
-        ]:
+        for path, future in [(path, _submit(pool, path)) for path in paths]:
             result = future if isinstance(future, SourceError) else _result(str(path), future)
-            yield (
-                failed(result)
-                if isinstance(result, SourceError)
-                else decode(result, str(path), rules)
-            )
+            if isinstance(result, SourceError):
+                yield failed(result)
+            else:
+                yield decode(result, str(path), rules)
     finally:
         pool.shutdown(cancel_futures=True)  # also on Ctrl-C: what has not begun does not begin
     cache = _open_cache(task)

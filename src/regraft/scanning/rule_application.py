@@ -72,17 +72,24 @@ def findings_of(
         _unless_replaced(finding_of(rule, match, imports), match_replacement(match, module))
         for rule, match in _without_repeats(matches)
     ]
-    findings += [
-        _unless_replaced(
-            body_finding_of(rule.rule, match, imports), body_replacement(match, module)
-        )
-        for rule in rules
-        for find_statements in (find_bodies, find_blocks)
-        for match in find_statements(rule.bodies, module)
-        if _starts_on(match.function, lines)
-    ]
+    findings += _body_findings(module, rules, imports, lines)
     reasons = {rule.rule.id: rule.withheld for rule in rules}
     return [withhold(finding, reasons[finding.rule.id]) for finding in findings]
+
+
+def _body_findings(
+    module: Module,
+    rules: Sequence[CompiledRule],
+    imports: Imports,
+    lines: tuple[int, int] | None,
+) -> Iterator[Finding]:
+    """Yield the findings of whole bodies and of blocks in them."""
+    for rule in rules:
+        for find_statements in (find_bodies, find_blocks):
+            for match in find_statements(rule.bodies, module):
+                if _starts_on(match.function, lines):
+                    finding = body_finding_of(rule.rule, match, imports)
+                    yield _unless_replaced(finding, body_replacement(match, module))
 
 
 def _starts_on(function: Function, lines: tuple[int, int] | None) -> bool:

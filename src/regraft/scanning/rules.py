@@ -142,19 +142,20 @@ def compile_rules(
     for rule in rules:
         try:
             bodies = tuple(map(compile_body, rule.syntax.bodies))
-            older_requirements = missing_requirements(
-                need for need in rule.syntax.needs if need.package == "torch"
-            )
-            reason = (
-                f"needs {older_requirements[0]}, and here is an older version"
-                if older_requirements
-                else ""
-            )
+            reason = _too_old_torch(rule)
             compiled.append(CompiledRule(rule, compile_rule(rule.syntax), bodies, withheld=reason))
         except PatternProblem as problem:
             line, column = (problem.at.line, problem.at.column) if problem.at else (1, 1)
             problems.append(RuleProblem(str(rule.path), line, column, problem.message))
     return tuple(compiled), tuple(problems)
+
+
+def _too_old_torch(rule: Rule) -> str:
+    """Return the reason to withhold a rule that needs a newer PyTorch than the installed version;
+    "" for other rules."""
+    needs = (need for need in rule.syntax.needs if need.package == "torch")
+    missing = missing_requirements(needs)
+    return f"needs {missing[0]}, and here is an older version" if missing else ""
 
 
 def are_tested(rules: Sequence[CompiledRule]) -> bool:

@@ -44,10 +44,7 @@ def relative_import_edit(source: SourceFile, module: str, line: str) -> Edit:
 
 def insertion_edit(source: SourceFile, lines: Sequence[str]) -> Edit:
     """Return the edit that adds lines to the file's last block of absolute imports, in alphabetical
-    place.
-
-    Without such a block the lines come after the docstring, or at the head of the file.
-    """
+    place. Without such a block the lines come after the docstring, or at the head of the file."""
     block = last_block(source.tree.body)
     body = source.tree.body
     text = source.newline.join(lines)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from regraft.source.import_edits import (
     existing_import,
@@ -41,19 +42,14 @@ class Imports:
 
     def spell(self, qualified: str) -> str:
         """Return a qualified name as this file may write it, by the shortest spelling through
-        present imports.
-
-        Note a new import.
-        """
+        present imports; note an import that has to be added."""
         spellings = [
             local + qualified[len(qualified_name) :]
             for local, qualified_name in self._qualified_names()
             if qualified == qualified_name or qualified.startswith(qualified_name + ".")
         ]
         if spellings:
-            return min(
-                spellings, key=lambda spelling: (spelling.count("."), len(spelling), spelling)
-            )
+            return min(spellings, key=lambda text: (text.count("."), len(text), text))
         if qualified.startswith("torch.") and not qualified.startswith("torch.nn.functional."):
             self.local_names["torch"] = "torch"
             return qualified
@@ -91,16 +87,10 @@ class Imports:
         if module == "regraft.ops":
             return self.home
         own_parts, module_parts = self._package.split("."), module.split(".")
-        shared_length = sum(
-            1
-            for _ in takewhile(
-                lambda pair: pair[0] == pair[1], zip(own_parts, module_parts, strict=False)
-            )
-        )
-        relative = "." * (len(own_parts) - shared_length + 1) + ".".join(
-            module_parts[shared_length:]
-        )
+        pairs = zip(own_parts, module_parts, strict=False)
+        shared_length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         level = len(own_parts) - shared_length + 1
+        relative = "." * level + ".".join(module_parts[shared_length:])
         is_own_style = any(
             isinstance(node, ast.ImportFrom) and node.level == level
             for node in self.source.tree.body
@@ -190,6 +180,13 @@ def _lines_with(name: str, source: SourceFile) -> list[int]:
     return [bisect_right(source.line_starts, offset) for offset in offsets]
 
 
+def _first_line(node: Any) -> int:
+    """Return the first line of a syntax node, with its decorators."""
+    decorators = getattr(node, "decorator_list", ())
+    lines: list[int] = [part.lineno for part in (node, *decorators)]
+    return min(lines)
+
+
 def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
     """Yield the identifiers in the nodes that touch one of the (sorted) lines."""
     pending = [tree]
@@ -197,13 +194,7 @@ def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
         node = pending.pop()
         end = getattr(node, "end_lineno", None)
         if end is not None:
-            first = min(
-                [
-                    node.lineno,  # type: ignore[attr-defined]
-                    *(decorator.lineno for decorator in getattr(node, "decorator_list", ())),
-                ]
-            )
-            index = bisect_left(lines, first)
+            index = bisect_left(lines, _first_line(node))
             if index == len(lines) or lines[index] > end:
                 continue
         pending += ast.iter_child_nodes(node)

@@ -32,20 +32,16 @@ class Layout:
         text_before = self.source.text[line_start : self.span.start].decode()
         text_after = self.source.text[self.span.end :].split(b"\n", 1)[0].decode()
         limit = _line_limit(self.source)
-        if (
-            len(self.indent + text_before.lstrip() + self.head + inline + text_after) <= limit
-            or not arguments
-        ):
+        line = self.indent + text_before.lstrip() + self.head + inline + text_after
+        if len(line) <= limit or not arguments:
             return inline
-        newline, inner_indent = self.source.newline, self.indent + indent_unit(self.source)
-        argument_line = inner_indent + ", ".join(arguments)
+        newline, unit = self.source.newline, indent_unit(self.source)
+        argument_line = self.indent + unit + ", ".join(arguments)
         if len(argument_line) <= limit:
             return f"{function}({newline}{argument_line}{newline}{self.indent})"
-        indented_arguments = [
-            _indent_later_lines(argument, indent_unit(self.source)) for argument in arguments
-        ]
         argument_lines = "".join(
-            f"{inner_indent}{argument},{newline}" for argument in indented_arguments
+            f"{self.indent}{unit}{_indent_later_lines(argument, unit)},{newline}"
+            for argument in arguments
         )
         return f"{function}({newline}{argument_lines}{self.indent})"
 

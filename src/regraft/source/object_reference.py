@@ -18,23 +18,20 @@ class TargetError(ValueError):
 
 def find_function(spec: str, folder: str) -> Callable[..., Any]:
     """Return the function that a target names, with its module imported as seen from `folder`.
-
     Raise TargetError for a text of another form, and where there is no such file or function;
-    errors of the user's file are passed on.
-    """
+    errors of the user's file are passed on."""
     module_reference, _, name = spec.rpartition(":")
     if not module_reference or not name:
         raise TargetError(f"{spec!r} is not written MODULE:FUNCTION or FILE.py:FUNCTION")
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    path = Path(folder, module_reference)
-    if module_reference.endswith(".py") and not path.is_file():
+    path, is_file = Path(folder, module_reference), module_reference.endswith(".py")
+    if is_file and not path.is_file():
         raise TargetError(f"there is no file {module_reference}")
-    module = (
-        load_source(path, f"{path.stem}__driver")
-        if module_reference.endswith(".py")
-        else importlib.import_module(module_reference)
-    )
+    if is_file:
+        module = load_source(path, f"{path.stem}__driver")
+    else:
+        module = importlib.import_module(module_reference)
     function = getattr(module, name, None)
     if not callable(function):
         raise TargetError(f"{module_reference} has no function {name}")

@@ -3,6 +3,6 @@ host, a Python program that calls them."""
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.loading import Report, SplitModel, load_split
-from regraft.splitting.pipeline import split
+from regraft.splitting.split_call import split
 
 __all__ = ["Report", "SplitModel", "Unsplittable", "load_split", "split"]

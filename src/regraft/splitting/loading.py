@@ -36,11 +36,7 @@ def load_split(
     settings = engine_settings(threads, providers)
     replaced = settings.chosen(given_settings(threads, providers))
     if path.is_file():
-        single_file = SingleFile(path, settings=settings if replaced else None)
-        with _errors_as_damage(path):
-            single_file.report = parse_report(single_file.facts["report"])
-            single_file.packed = parse_packing(single_file.facts["arguments"])
-        return single_file
+        return _load_single_file(SingleFile(path, settings=settings if replaced else None), path)
     manifest_path = path / "manifest.json"
     if not manifest_path.is_file():
         reason = "no split network is there, since there is no manifest.json"
@@ -64,6 +60,15 @@ def load_split(
     split = SplitModel(path, report, **replaced)
     split.packed = packed
     return split
+
+
+def _load_single_file(single_file: SingleFile, path: Path) -> SingleFile:
+    """Return the network of a single file, whose path is `path`, with its report and its packing of
+    arguments; raise ValueError where they cannot be read."""
+    with _errors_as_damage(path):
+        single_file.report = parse_report(single_file.facts["report"])
+        single_file.packed = parse_packing(single_file.facts["arguments"])
+    return single_file
 
 
 @contextlib.contextmanager

@@ -195,22 +195,8 @@ def build_wrapper(
     Its source stands in no file, but in `linecache`, at the line of the original's. parameters:
     those of the wrapper before the arguments of `templates` are taken apart.
     """
-    declarations = [
-        leaf
-        for parameter in parameters
-        if parameter.name in templates
-        for leaf in leaf_names(templates[parameter.name])
-    ]
-    plain_parameters = [parameter for parameter in parameters if parameter.name not in templates]
-    declarations += [
-        parameter.name for parameter in plain_parameters if parameter.default is parameter.empty
-    ]
     path = file.removesuffix(WRAPPER_SUFFIX)
-    declarations += [
-        text_of_parameter(parameter, path, line)
-        for parameter in plain_parameters
-        if parameter.default is not parameter.empty
-    ]
+    declarations = wrapper_declarations(path, line, parameters, templates)
     keywords = (
         f"{param.name}={template_expression(templates[param.name]) if param.name in templates else param.name}"  # noqa: E501
         for param in parameters
@@ -228,3 +214,24 @@ def build_wrapper(
     wrapper: nn.Module = scope[type(model).__name__](model)
     wrapper.training = False  # `eval()` would reach into the model
     return wrapper
+
+
+def wrapper_declarations(
+    path: str, line: int, parameters: list[inspect.Parameter], templates: dict[str, Template]
+) -> list[str]:
+    """Return the texts of a wrapper's parameters: the leaves of the arguments that are taken apart,
+    then the others, those with a default last. path, line: the place of the original's."""
+    leaves = [
+        leaf
+        for parameter in parameters
+        if parameter.name in templates
+        for leaf in leaf_names(templates[parameter.name])
+    ]
+    plain = [parameter for parameter in parameters if parameter.name not in templates]
+    required = [parameter.name for parameter in plain if parameter.default is parameter.empty]
+    optional = [
+        text_of_parameter(parameter, path, line)
+        for parameter in plain
+        if parameter.default is not parameter.empty
+    ]
+    return [*leaves, *required, *optional]

@@ -55,22 +55,11 @@ def content_of(value: Any) -> Any:
     # a lambda, or a function that another function makes
     if isinstance(value, FunctionType) and "<" in value.__qualname__:
         cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
-        return (
-            value.__module__,
-            value.__qualname__,
-            value.__code__,
-            value.__defaults__,
-            value.__kwdefaults__,
-            cells,
-        )
+        defaults = value.__defaults__, value.__kwdefaults__
+        return value.__module__, value.__qualname__, value.__code__, *defaults, cells
     if isinstance(value, CodeType):
-        return (
-            value.co_code,
-            value.co_consts,
-            value.co_names,
-            value.co_varnames,
-            value.co_freevars,
-        )
+        names = value.co_names, value.co_varnames, value.co_freevars
+        return value.co_code, value.co_consts, *names
     return None
 
 
@@ -133,21 +122,24 @@ def make_key(
     except Exception:  # noqa: BLE001  (whatever the call, or an attribute that cannot be pickled, raises)
         return None
     hasher.update(buffer.getvalue())
-    hasher.update(
-        repr(
-            (
-                options,
-                sys.version,
-                torch.get_default_dtype(),
-                torch.__version__,
-                onnxruntime.__version__,
-                onnx.__version__,
-            )
-        ).encode()
-    )
+    versions = torch.__version__, onnxruntime.__version__, onnx.__version__
+    settings = (options, sys.version, torch.get_default_dtype(), *versions)
+    hasher.update(repr(settings).encode())
     for source in code_and_versions(model):
         hasher.update(source)
     return hasher.hexdigest()
+
+
+def source_files() -> set[Path]:
+    """Return the Python files of `splitting` and `execution`, and those of all imported modules
+    outside of installed packages and the standard library."""
+    paths = [getattr(loaded, "__file__", None) or "" for loaded in list(sys.modules.values())]
+    own_files = {path for package in PACKAGES for path in package.rglob("*.py")}
+    return own_files | {
+        Path(path)
+        for path in paths
+        if path.endswith(".py") and os.path.isabs(path) and not path.startswith(SITE_PATHS)
+    }
 
 
 def code_and_versions(model: torch.nn.Module) -> list[bytes]:
@@ -157,16 +149,7 @@ def code_and_versions(model: torch.nn.Module) -> list[bytes]:
     contents of the Python files of `splitting` and `execution` and of all imported modules outside
     of installed packages and the standard library, in the order of their paths.
     """
-    files = {path for package in PACKAGES for path in package.rglob("*.py")}
-    for loaded in list(sys.modules.values()):
-        path = getattr(loaded, "__file__", None)
-        if (
-            path
-            and path.endswith(".py")
-            and os.path.isabs(path)
-            and not path.startswith(SITE_PATHS)
-        ):
-            files.add(Path(path))
+    files = source_files()
     packages = {
         kind.__module__.partition(".")[0]
         for module in model.modules()
@@ -201,15 +184,12 @@ def store_network(key: str, directory: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root) as temporary:
-            shutil.copytree(
-                directory, Path(temporary) / key, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            ignore = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(directory, Path(temporary) / key, ignore=ignore)
             shutil.rmtree(root / key, ignore_errors=True)
             os.replace(Path(temporary) / key, root / key)
-        oldest = sorted(
-            (entry for entry in root.iterdir() if entry.is_dir()),
-            key=lambda entry: entry.stat().st_mtime,
-        )
+        networks = (entry for entry in root.iterdir() if entry.is_dir())
+        oldest = sorted(networks, key=lambda entry: entry.stat().st_mtime)
         for entry in oldest[:-MAX_NETWORKS]:
             shutil.rmtree(entry, ignore_errors=True)
     except OSError:

@@ -26,15 +26,11 @@ def locate_forward(model: torch.nn.Module) -> str:
     cannot be split: no module, a TorchScript module, or one that `reason_to_refuse` gives a reason
     against."""
     if not isinstance(model, torch.nn.Module):
-        raise Unsplittable(
-            "<model>", 0, f"the model is a {type(model).__name__}, not a torch.nn.Module"
-        )
+        reason = f"the model is a {type(model).__name__}, not a torch.nn.Module"
+        raise Unsplittable("<model>", 0, reason)
     if isinstance(model, torch.jit.ScriptModule):
-        raise Unsplittable(
-            "<TorchScript>",
-            0,
-            "a TorchScript model has no source; split the module it was made from",
-        )
+        reason = "a TorchScript model has no source; split the module it was made from"
+        raise Unsplittable("<TorchScript>", 0, reason)
     forward = inspect.unwrap(type(model).forward)
     source_path = inspect.getsourcefile(forward) if inspect.isfunction(forward) else None
     path = source_path or "<unknown>"
@@ -107,19 +103,16 @@ def check_form(path: str, line: int, calls: Any) -> None:
 
 
 def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:
-    """Return the arguments of an example call by parameter, with defaults; raise Unsplittable
-    unless the call fits, and for arguments that `*` takes.
-
-    Of a forward with `**` the result holds what the call states, and nothing else.
-    """
+    """Return the arguments of an example call by parameter, with defaults, but of a forward with
+    `**` only what the call states; raise Unsplittable unless the call fits, and for arguments that
+    `*` takes."""
     signature = inspect.signature(type(model).forward)
     try:
         keywords = call if isinstance(call, dict) else {}
         bound = signature.bind(model, *(() if isinstance(call, dict) else call), **keywords)
     except TypeError as problem:
-        raise Unsplittable(
-            path, line_of_forward(model), f"the example call does not fit forward: {problem}"
-        ) from problem
+        reason = f"the example call does not fit forward: {problem}"
+        raise Unsplittable(path, line_of_forward(model), reason) from problem
     if not takes_any_keyword(model):
         bound.apply_defaults()
     arguments = dict(list(bound.arguments.items())[1:])

@@ -14,11 +14,12 @@ from regraft.splitting.observing.assigned_attributes import Attribute, record_st
 from regraft.splitting.program.record_classes import Mutable
 from regraft.splitting.program.residual import Step, all_steps
 from regraft.splitting.program.result_classes import Classes, describe_class
+from regraft.splitting.specialising.followed_code import Location
 from regraft.splitting.specialising.network_specialisation import (
     specialise_network,
     start_specialisation,
 )
-from regraft.splitting.specialising.state import ClampedSizes, Location, Specialisation
+from regraft.splitting.specialising.state import ClampedSizes, Specialisation
 
 MAX_FOLLOWED = 8  # example calls that specialisation is tried on
 

@@ -165,8 +165,7 @@ class ClassLayers:
             yield replace(layer, args={**layer.args, **late}) if late else layer
 
     def constructor_body(self, owner: ast.ClassDef, function: Function) -> Body:
-        """Return the body of a constructor or a method that it calls, from the cache if
-        possible."""
+        """Return the body of a constructor or of a method that it calls; it is cached."""
         body = self._constructors.get(function)
         if body is None:
             module = self.module
@@ -221,11 +220,8 @@ class ClassLayers:
     def _called_methods(
         self, owner: ast.ClassDef, order: tuple[ast.ClassDef, ...], function: Function, body: Body
     ) -> Iterator[tuple[ast.ClassDef, Function]]:
-        """Yield the methods that a constructor calls, each with its class.
-
-        `self.build()` is looked up from the instance's class on, `super().build()` above the
-        `owner`.
-        """
+        """Yield the methods that a constructor calls, each with its class. `self.build()` is looked
+        up from the instance's class on, `super().build()` above the `owner`."""
         calls = [
             (node.spelling[5:], order)
             for node in body.index.get("call", ())
@@ -322,13 +318,5 @@ def _stored_layers(
     if not value.layers and value.const is not None and value.origin not in ("global", "phi"):
         yield Layer("", path, {"value": value}, guard, lines=lines)
     for layer in value.layers:
-        yield Layer(
-            layer.type,
-            path,
-            layer.args,
-            guards.conjoin(guard, layer.guard) if layer.guard is not guard else guard,
-            layer.source,
-            layer.choice,
-            layer.items,
-            layer.lines,
-        )
+        own_guard = guards.conjoin(guard, layer.guard) if layer.guard is not guard else guard
+        yield replace(layer, path=path, guard=own_guard)

@@ -180,8 +180,7 @@ def _sequence(frame: Frame, expr: ast.expr) -> Value:
 
 
 def _subscript(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of a subscript: a layer, an item whose value is known, or a node
-    `py.item`."""
+    """Return the value of a subscript: a layer, an item that is known, or a node `py.item`."""
     assert isinstance(expr, ast.Subscript)
     base, index = lower(frame, expr.value), lower(frame, expr.slice)
     if base.origin == "global":
@@ -190,13 +189,10 @@ def _subscript(frame: Frame, expr: ast.expr) -> Value:
         return layers.choice(frame, base, index, expr)
     if base.layers and base.layers[0].type in layers.CONTAINERS:
         return element(frame, base, expr)
-    if (
-        base.items is not None
-        and isinstance(index.const, int)
-        and -len(base.items) <= index.const < len(base.items)
-    ):
+    items, number = base.items, index.const
+    if items is not None and isinstance(number, int) and -len(items) <= number < len(items):
         glue(frame, "py.item", (base, index), expr)
-        return base.items[index.const]
+        return items[number]
     kind: Kind = "tensor" if base.kind == "tensor" else "unknown"
     if base.kind == "unknown":
         calls.record_custom_code(frame, "__add__", expr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from regraft.structure import guards
@@ -39,65 +40,63 @@ class CallerState(NamedTuple):
     scope: Scope
 
 
+@dataclass(eq=False, repr=False)
 class Frame:
     """The mutable state of the lowering of one function; `regraft.structure.lower` drives it."""
 
-    def __init__(
-        self,
-        scope: Scope,
-        receiver: str | None,
-        lower_expression: Callable[[Frame, ast.expr], Value],
-        lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard],
-    ) -> None:
-        self.scope = scope
-        self.receiver = receiver
-        self.lower_expression = lower_expression
-        self.lower_block = lower_block
-        self.nodes: list[Node] = []
-        self.env: dict[str, Binding] = {}
-        self.log: dict[str, list[Binding]] = {}
-        self.trail: list[tuple[str, Binding | None]] = []
-        self.guard: Guard = guards.TRUE
-        self.statement = Statement(ast.Pass(), 0, 0, 0)
-        self.block = 0
-        self.blocks = 0
-        self.loop = 0
-        self.loops = 0
-        self.time = 0
-        self.values = 0
-        self.phis: list[Value] = []
-        self.constants: dict[tuple[type, object], Value] = {}
-        self.globals: dict[str, Value] = {}
-        self.layer_paths: dict[str, Value] = {}  # values of attributes that hold layers
-        # values of other attributes, read since `forgotten_at`
-        self.mutable_paths: dict[str, Value] = {}
-        self.forgotten_at = 0  # time of the last effect that may change attributes
-        self.attributes: dict[tuple[int, str], Value] = {}
-        self.stores: list[tuple[str, Guard, Value, ast.stmt]] = []
-        self.stored: set[str] = set()
-        self.entered: dict[ast.stmt, Guard] = {}
-        self.opaque: list[Opaque] = []
-        # names that nested functions read when they run
-        self.captured: frozenset[str] = frozenset()
-        self.volatile: frozenset[str] = frozenset()  # names that nested functions bind
-        self.loop_marks: list[int] = []
-        # names declared global or nonlocal: other functions see their bindings
-        self.shared: set[str] = set()
-        self.compound: dict[ast.AST, Value] = {}
-        self.inlined: dict[ast.AST, str] = {}
-        self.site: ast.AST | None = None  # the call that is being inlined
-        self.active: tuple[ast.AST, ...] = ()  # functions that are being inlined
-        self.returns: list[tuple[Guard, Value]] = []  # of the innermost of these functions
-        # entries of dictionary displays whose keys are strings
-        self.dicts: dict[Value, dict[str, Value]] = {}
-        self.added: dict[Value, list[Value]] = {}  # elements that lists got after their display
-        self.possible = False  # nodes are those that a module may compute
-        self.member = False  # nodes are computed by the call of a Sequential
-        # default values of parameters, if they are names or attributes
-        self.defaults: dict[Value, ast.expr] = {}
-        self.local_functions: dict[Value, Function] = {}  # functions defined inside this function
-        self.active_at_definition: dict[ast.AST, tuple[ast.AST, ...]] = {}  # by local function
-
+    scope: Scope
+    receiver: str | None
+    lower_expression: Callable[[Frame, ast.expr], Value]
+    lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard]
+    nodes: list[Node] = field(default_factory=list)
+    env: dict[str, Binding] = field(default_factory=dict)
+    log: dict[str, list[Binding]] = field(default_factory=dict)
+    trail: list[tuple[str, Binding | None]] = field(default_factory=list)
+    guard: Guard = guards.TRUE
+    statement: Statement = field(default_factory=lambda: Statement(ast.Pass(), 0, 0, 0))
+    block: int = 0
+    blocks: int = 0
+    loop: int = 0
+    loops: int = 0
+    time: int = 0
+    values: int = 0
+    phis: list[Value] = field(default_factory=list)
+    constants: dict[tuple[type, object], Value] = field(default_factory=dict)
+    globals: dict[str, Value] = field(default_factory=dict)
+    # values of attributes that hold layers
+    layer_paths: dict[str, Value] = field(default_factory=dict)
+    # values of other attributes, read since `forgotten_at`
+    mutable_paths: dict[str, Value] = field(default_factory=dict)
+    forgotten_at: int = 0  # time of the last effect that may change attributes
+    attributes: dict[tuple[int, str], Value] = field(default_factory=dict)
+    stores: list[tuple[str, Guard, Value, ast.stmt]] = field(default_factory=list)
+    stored: set[str] = field(default_factory=set)
+    entered: dict[ast.stmt, Guard] = field(default_factory=dict)
+    opaque: list[Opaque] = field(default_factory=list)
+    # names that nested functions read when they run
+    captured: frozenset[str] = frozenset()
+    volatile: frozenset[str] = frozenset()  # names that nested functions bind
+    loop_marks: list[int] = field(default_factory=list)
+    # names declared global or nonlocal: other functions see their bindings
+    shared: set[str] = field(default_factory=set)
+    compound: dict[ast.AST, Value] = field(default_factory=dict)
+    inlined: dict[ast.AST, str] = field(default_factory=dict)
+    site: ast.AST | None = None  # the call that is being inlined
+    active: tuple[ast.AST, ...] = ()  # functions that are being inlined
+    # of the innermost of these functions
+    returns: list[tuple[Guard, Value]] = field(default_factory=list)
+    # entries of dictionary displays whose keys are strings
+    dicts: dict[Value, dict[str, Value]] = field(default_factory=dict)
+    # elements that lists got after their display
+    added: dict[Value, list[Value]] = field(default_factory=dict)
+    possible: bool = False  # nodes are those that a module may compute
+    member: bool = False  # nodes are computed by the call of a Sequential
+    # default values of parameters, if they are names or attributes
+    defaults: dict[Value, ast.expr] = field(default_factory=dict)
+    # functions defined inside this function
+    local_functions: dict[Value, Function] = field(default_factory=dict)
+    # by local function
+    active_at_definition: dict[ast.AST, tuple[ast.AST, ...]] = field(default_factory=dict)
     # values
 
     def value(
@@ -257,22 +256,17 @@ class Frame:
             )
         return changed
 
+    def _value_of(self, binding: Binding | None) -> Value:
+        """Return the value of a binding; a new unknown one for None."""
+        return binding.value if binding else self.value("unknown")
+
     def join(self, branches: list[tuple[Guard, dict[str, Value]]]) -> None:
         """Merge the names that the branches bound: equal values stay, different values
         become a φ."""
         for name in dict.fromkeys(name for _, changed in branches for name in changed):
             entry = self.env.get(name)
             options = tuple(
-                (
-                    guard,
-                    (
-                        changed[name]
-                        if name in changed
-                        else entry.value
-                        if entry
-                        else self.value("unknown")
-                    ),
-                )
+                (guard, changed[name] if name in changed else self._value_of(entry))
                 for guard, changed in branches
             )
             first = options[0][1]

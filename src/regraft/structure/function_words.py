@@ -23,21 +23,14 @@ def read_words(source: SourceFile, function: Function) -> frozenset[bytes]:
     first = body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(body) > 1:
         first = body[1]
-    start, end = (
-        source.line_starts[first.lineno - 1],
-        source.line_starts[function.end_lineno or function.lineno],
-    )
-    text = source.text[start:end]
+    start = source.line_starts[first.lineno - 1]
+    text = source.text[start : source.line_starts[function.end_lineno or function.lineno]]
     if not text.isascii():  # Python normalises identifiers
         text = unicodedata.normalize("NFKC", text.decode()).encode()
-    named_defaults = (
-        default
-        for _, default in defaults(function.args)
-        if isinstance(default, ast.Name | ast.Attribute)
-    )
     words = [
         (default.id if isinstance(default, ast.Name) else default.attr).encode()
-        for default in named_defaults
+        for _, default in defaults(function.args)
+        if isinstance(default, ast.Name | ast.Attribute)
     ]
     return frozenset(words).union(text.translate(WORD_BYTES).split())
 

@@ -118,17 +118,12 @@ def _can_inline(frame: Frame, function: Function) -> bool:
 def _is_plain(function: Function) -> bool:
     """Return whether a function has a form that can be inlined; no decorator but `staticmethod` is
     allowed."""
-    arguments = function.args
     has_plain_decorators = all(
         isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
         for decorator in function.decorator_list
     )
-    if (
-        not has_plain_decorators
-        or isinstance(function, ast.AsyncFunctionDef)
-        or arguments.vararg
-        or arguments.kwarg
-    ):
+    is_starred = function.args.vararg or function.args.kwarg
+    if not has_plain_decorators or isinstance(function, ast.AsyncFunctionDef) or is_starred:
         return False
     for statement in function.body:
         for node in walk(statement):
@@ -162,9 +157,8 @@ def _bind_arguments(
         if name not in default_by_name:
             return None
         default = default_by_name[name]
-        bound[name] = (
-            frame.constant(default.value)
-            if isinstance(default, ast.Constant)
-            else frame.value("unknown")
-        )
+        if isinstance(default, ast.Constant):
+            bound[name] = frame.constant(default.value)
+        else:
+            bound[name] = frame.value("unknown")
     return bound

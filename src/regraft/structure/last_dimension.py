@@ -53,12 +53,10 @@ def split_sizes(
 def rearrangement(
     pattern: object, sizes: Mapping[str, object]
 ) -> tuple[str, tuple[int, int] | None] | None:
-    """Return the operation that a pattern of einops is, and the sizes into which it splits.
-
-    It is "unflatten" where the pattern splits the last axis into halves or pairs, "flatten" where
-    it joins the last two, else None. `sizes` has the sizes of axes that the call gives, where they
-    are constants.
-    """
+    """Return the operation that a pattern of einops is, and the sizes into which it splits. It is
+    "unflatten" where the pattern splits the last axis into halves or pairs, "flatten" where it
+    joins the last two, else None. `sizes` has the sizes of axes that the call gives, where they are
+    constants."""
     sides = pattern.split("->") if isinstance(pattern, str) else []
     if len(sides) != 2:
         return None

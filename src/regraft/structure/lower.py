@@ -51,9 +51,6 @@ def lower_function(
     _bind_names(frame, arguments, enclosing, instance)
     block(frame, function.body)
     frame.forget_unused_joins()
-    index: dict[str, list[Node]] = {}
-    for node in frame.nodes:
-        index.setdefault(node.op, []).append(node)
     return Body(
         name,
         function,
@@ -61,7 +58,7 @@ def lower_function(
         {local: tuple(events) for local, events in frame.log.items()},
         tuple(frame.stores),
         tuple(frame.opaque),
-        {op: tuple(nodes) for op, nodes in index.items()},
+        _index_by_op(frame.nodes),
         any(_is_jit(scope, decorator) for decorator in function.decorator_list),
         frame.compound,
         frame.inlined,
@@ -166,21 +163,22 @@ def _merge(frame: Frame, branches: Iterable[tuple[Guard, Guard, dict[str, Value]
     frame.join([(guard, names) for guard, exits, names in branches if exits != TRUE])
 
 
+def _index_by_op(nodes: Sequence[Node]) -> dict[str, tuple[Node, ...]]:
+    """Return nodes by their operation, in their order."""
+    index: dict[str, list[Node]] = {}
+    for node in nodes:
+        index.setdefault(node.op, []).append(node)
+    return {op: tuple(nodes_of_op) for op, nodes_of_op in index.items()}
+
+
 def _loop(frame: Frame, statement: ast.stmt) -> Guard:
     """Lower a loop once; the names that its body binds become loop-carried φ values."""
     assert isinstance(statement, ast.For | ast.AsyncFor | ast.While)
-    entry: dict[str, Value] = {}
     source = lower(frame, statement.iter) if not isinstance(statement, ast.While) else None
     mark, outer_loop, outer_guard = len(frame.trail), frame.loop, frame.guard
     frame.loops += 1
     frame.loop = frame.loops
-    carried: dict[str, Value] = {}
-    targets = () if isinstance(statement, ast.While) else (statement.target,)
-    for name in stored_names((*targets, *statement.body), frame.receiver):
-        bound = frame.env.get(name)
-        entry[name] = bound.value if bound else frame.fresh(name)
-        carried[name] = frame.value("phi", entry[name].kind, name)
-        frame.bind(name, carried[name])
+    entry, carried = _bind_carried_names(frame, statement)
     if isinstance(statement, ast.While):
         # the test runs before every step, also the first, so the guard of the body does not tell
         # the step
@@ -208,6 +206,22 @@ def _loop(frame: Frame, statement: ast.stmt) -> Guard:
         _merge(frame, [(TRUE, exits, names)])
     # a return inside the loop may or may not be taken: what follows runs under an unknown condition
     return FALSE
+
+
+def _bind_carried_names(
+    frame: Frame, statement: ast.For | ast.AsyncFor | ast.While
+) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Bind the names that a loop assigns to new φ values, without options yet; return by name the
+    values before the loop, and the φ values."""
+    entry: dict[str, Value] = {}
+    carried: dict[str, Value] = {}
+    targets = () if isinstance(statement, ast.While) else (statement.target,)
+    for name in stored_names((*targets, *statement.body), frame.receiver):
+        bound = frame.env.get(name)
+        entry[name] = bound.value if bound else frame.fresh(name)
+        carried[name] = frame.value("phi", entry[name].kind, name)
+        frame.bind(name, carried[name])
+    return entry, carried
 
 
 def _with(frame: Frame, statement: ast.stmt) -> Guard:

@@ -12,13 +12,13 @@ from regraft.source.names import Names, module_names, package_of
 from regraft.source.replacements import AttributeStores, attribute_stores
 from regraft.source.syntax_walk import statements
 from regraft.source.text import SourceFile
-from regraft.structure.bound_names import class_variables, local_names, stored_names
+from regraft.structure.bound_names import local_names, stored_names
 from regraft.structure.class_layers import ClassLayers
 from regraft.structure.function_words import WORD_BYTES
 from regraft.structure.lower import lower_function
 from regraft.structure.model import Body, Layer, Structure
-from regraft.structure.optable import table
-from regraft.structure.package import Package, is_class_name
+from regraft.structure.module_scopes import ModuleScopes
+from regraft.structure.package import Package
 from regraft.structure.replaced import Replacements
 from regraft.structure.scope import Function, Scope
 
@@ -27,8 +27,6 @@ _OPERATORS = re.compile(
 )
 
 _WORD = re.compile(r"\w+")
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_ATTRIBUTE_STORE = re.compile(rb"\.(\w+)\s*=(?!=)|\bsetattr\([^,\n]*,\s*[\"'](\w+)")
 # Says whether to lower a function, given the class that it is a method of (None outside classes).
 FunctionFilter = Callable[[ast.ClassDef | None, Function], bool]
 
@@ -45,7 +43,6 @@ class Module:
     ) -> None:
         self.source = source
         self.inlines = inlines
-        self._inlinable: dict[ast.AST, bool] = {}
         self.package = package_of(Path(source.path)) if package is None else package
         self._owners: dict[ast.AST, Module] = {}
         self._bases: dict[tuple[ast.ClassDef, bool], tuple[ast.ClassDef, ...]] = {}
@@ -54,7 +51,6 @@ class Module:
         self._word_sets: dict[ast.AST, frozenset[bytes]] = {}
         self._lowered_bodies: list[Body] = []
         self._scopes: dict[ast.ClassDef | None, Scope] = {}
-        self._scopes_of_others: dict[Module, Scope] = {}
         self.rms_norm_by_name: dict[str, bool] = {}  # filled in by `norms.is_rms_norm`
 
     @cached_property
@@ -86,6 +82,11 @@ class Module:
     def class_layers(self) -> ClassLayers:
         """The layers that the constructors of the file's classes leave."""
         return ClassLayers(self)
+
+    @cached_property
+    def scopes(self) -> ModuleScopes:
+        """The scopes of the file's functions."""
+        return ModuleScopes(self)
 
     @cached_property
     def package_files(self) -> Package[Module]:
@@ -223,117 +224,6 @@ class Module:
             )
         return word_set
 
-    def scope(self, cls: ast.ClassDef | None) -> Scope:
-        """Return the scope of the methods of a class, or of the functions outside classes
-        (None)."""
-        if cls is None:
-            return Scope(
-                self.source,
-                self.names,
-                table(),
-                {},
-                custom_operations=self.custom_operations,
-                inlines=self.inlines,
-                inlinable=self._inlinable,
-                imported=self._imported_function,
-                returned=self.class_layers.returned_layers,
-                late_attributes=self.attribute_stores.names,
-                replacements=self.replacements,
-            )
-        methods = self.all_methods(cls)
-        overridden = {
-            name
-            for subclass in self.subclasses.get(cls.name, ())
-            for name in self.methods(subclass)
-        }
-        late_attributes = (self.owner(base).attribute_stores.names for base in self.bases(cls))
-        customs = (self.owner(base).custom_operations for base in self.bases(cls))
-        return Scope(
-            self.source,
-            self.names,
-            table(),
-            self.layers(cls),
-            methods,
-            self.custom_operations.union(*customs),
-            frozenset(name for name in methods.keys() - overridden if self._is_final(cls, name)),
-            self.inlines,
-            self._inlinable,
-            self._imported_function,
-            self.class_layers.returned_layers,
-            late_attributes=self.attribute_stores.names.union(*late_attributes),
-            replacements=self.replacements,
-        )
-
-    def _imported_function(self, qualified: str) -> tuple[Scope, Function] | None:
-        """Return the scope and the definition of an imported function; None unless the package
-        defines it."""
-        if is_class_name(qualified):
-            return None
-        home, function = self.imported(qualified) or (self, None)
-        if function is None or isinstance(function, ast.ClassDef):
-            return None
-        if home not in self._scopes_of_others:
-            self._scopes_of_others[home] = self._scope_of(home)
-        return self._scopes_of_others[home], function
-
-    def _scope_of(self, home: Module) -> Scope:
-        """Return the scope of the functions of another module, which this one inlines."""
-        return Scope(
-            home.source,
-            home.names,
-            table(),
-            {},
-            custom_operations=home.custom_operations,
-            inlines=self.inlines,
-            inlinable=home._inlinable,
-            imported=self._imported_function,
-            home=home.dotted,
-            late_attributes=home.attribute_stores.names,
-            replacements=self._replacements_with(home),
-        )
-
-    def _replacements_with(self, home: Module) -> Replacements | None:
-        """Return the replacements of this file and of another one, whose function is inlined."""
-        if home.replacements is None:
-            return self.replacements
-        other = home.replacements.in_file(Path(home.source.path).name)
-        return other if self.replacements is None else self.replacements.merged(other)
-
-    def _is_final(self, cls: ast.ClassDef, name: str) -> bool:
-        """Return whether `self.name` is certainly a method found in this file, one that nothing
-        overwrites."""
-        if name in self._attributes_set_anywhere:
-            return False
-        owner = cls
-        while name not in self.methods(owner):
-            bases = [base.id for base in owner.bases if isinstance(base, ast.Name)]
-            if (
-                len(owner.bases) != 1
-                or not bases
-                or bases[0] not in self.classes
-                or name in class_variables(owner)
-            ):
-                return False
-            owner = self.classes[bases[0]]
-        is_redefined = (
-            sum(
-                isinstance(statement, _FUNCTIONS) and statement.name == name
-                for statement in owner.body
-            )
-            > 1
-        )
-        return not is_redefined and name not in class_variables(owner)
-
-    @cached_property
-    def _attributes_set_anywhere(self) -> frozenset[str]:
-        """The names of all attributes that the file sets, on whatever object."""
-        return frozenset(
-            name.decode()
-            for match in _ATTRIBUTE_STORE.finditer(self.source.text)
-            for name in match.groups()
-            if name
-        )
-
     def layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
         """Return the layers of a class and its base classes by path (`self.dropout`)."""
         return self.class_layers.layers(cls)
@@ -385,7 +275,7 @@ class Module:
         is_method = cls is not None and not static and instance is None
         scope = self._scopes.get(cls)
         if scope is None:
-            scope = self._scopes[cls] = self.scope(cls)
+            scope = self._scopes[cls] = self.scopes.of(cls)
         body = lower_function(scope, function, name, is_method, enclosing, instance)
         self._lowered_bodies.append(body)
         yield body

@@ -42,7 +42,7 @@ def _has_rms_forward(module: Module, name: str) -> bool:
         return False
     owner = home.owner(definer)
     body = lower_function(
-        owner.scope(definer), owner.methods(definer)["forward"], "forward", method=True
+        owner.scopes.of(definer), owner.methods(definer)["forward"], "forward", method=True
     )
     is_norm = _contains_rms_norm(body)
     body.release()

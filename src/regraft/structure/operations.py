@@ -115,16 +115,11 @@ def unflattened(
     parts = tuple(frame.constant(size) for size in sizes)
     shape = glue(frame, "py.tuple", parts, expr, "tuple").output
     shape.items = parts
-    args = {"input": tensor, "dim": frame.constant(-1), "sizes": shape}
     reads = {f"read{number}": value for number, value in enumerate(read)}
-    return frame.node(
-        "unflatten",
-        {**args, **reads},
-        expr,
-        "tensor",
-        spelling="torch.Tensor.unflatten",
-        defaults=frozenset(reads),
-    ).output
+    args = {"input": tensor, "dim": frame.constant(-1), "sizes": shape, **reads}
+    spelling, defaults = "torch.Tensor.unflatten", frozenset(reads)
+    node = frame.node("unflatten", args, expr, "tensor", spelling=spelling, defaults=defaults)
+    return node.output
 
 
 def _size(frame: Frame, tensor: Value, dims: Sequence[Value], expr: ast.AST) -> Value:
@@ -173,10 +168,8 @@ def _bind_arguments(
     keywords: Mapping[str, Value],
     expr: ast.AST,
 ) -> tuple[dict[str, Value], tuple[Parameter, ...]] | None:
-    """Return the arguments by name and the omitted parameters; None when no signature fits.
-
-    Several integers stand for a sequence where the operation takes one: `x.view(2, 3)`.
-    """
+    """Return the arguments by name and the omitted parameters; None when no signature fits. Several
+    integers stand for a sequence where the operation takes one: `x.view(2, 3)`."""
     binding = bind(operation.signatures, positional, keywords)
     if not operation.variadic:
         return binding

@@ -169,16 +169,15 @@ class Relevance:
             module.owner(base).words(base) for base in bases if module.owner(base) is not module
         )
         words = self._all_words(self._reachable_functions(methods, cls)).union(*imported_words)
-        vocabulary = self._vocabulary
-        return any(
-            all(
-                need.chosen
-                or need.op == "class"
-                or not words.isdisjoint(vocabulary[need].direct | vocabulary[need].makers)
-                for need in needs
-            )
-            for needs in self.patterns
-        )
+
+        def is_met(need: Need) -> bool:
+            """Return whether the text has a word of a need."""
+            if need.chosen or need.op == "class":
+                return True
+            vocabulary = self._vocabulary[need]
+            return not words.isdisjoint(vocabulary.direct | vocabulary.makers)
+
+        return any(all(map(is_met, needs)) for needs in self.patterns)
 
     def _find_attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]]:
         """Return the last names of the attributes whose layers may meet each need."""
@@ -314,12 +313,8 @@ class Relevance:
                 continue
             reached[function] = None
             for word in self._function_words(function) & self._callable_names:
-                name = word.decode()
-                pending += [
-                    definitions[name]
-                    for definitions in (methods, self._functions)
-                    if name in definitions
-                ]
+                candidates = methods.get(word.decode()), self._functions.get(word.decode())
+                pending += [candidate for candidate in candidates if candidate is not None]
         return tuple(reached)
 
     def _methods(self, cls: ast.ClassDef) -> dict[str, Function]:

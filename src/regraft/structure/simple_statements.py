@@ -32,17 +32,12 @@ def bind_target(frame: Frame, target: ast.expr, value: Value) -> None:
             _store_attribute(frame, inner_target, part)
         elif isinstance(inner_target, ast.Subscript):
             base, index = lower(frame, inner_target.value), lower(frame, inner_target.slice)
-            frame.node(
-                "py.setitem",
-                {"base": base, "index": index, "value": part},
-                inner_target,
-                effect=True,
-            )
+            args = {"base": base, "index": index, "value": part}
+            frame.node("py.setitem", args, inner_target, effect=True)
 
 
 def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
-    """Record a store to an attribute as a side effect; an attribute of the instance is bound to the
-    value."""
+    """Record a store to an attribute as an effect; one of the instance is bound to the value."""
     path = dotted(target)
     if path is None or path[0] != frame.receiver:
         base = lower(frame, target.value)

@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Collection
 
+from regraft.verification.names_and_scopes import name_of
+
 # Attributes whose replacement changes any module, whatever attributes the text of the module
 # mentions.
 _ALWAYS = frozenset(
@@ -135,22 +137,14 @@ def _stores_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
 
 def _changes_by_call(node: ast.AST, attributes: frozenset[str]) -> bool:
     """Return whether a node is a call that can change one of the attributes, or a submodule,
-    parameter or hook, of an object other than `self`.
-
-    Such calls set or delete an attribute by its name (`setattr`), change a list or dictionary that
-    is one of the attributes (`x.layers.append`), register a module, parameter, buffer or hook, or
-    wrap a parameter (`weight_norm`); any call of `vars` counts.
-    """
+    parameter or hook, of an object other than `self`. Such calls set or delete an attribute by its
+    name (`setattr`), change a list or dictionary that is one of the attributes (`x.layers.append`),
+    register a module, parameter, buffer or hook, or wrap a parameter (`weight_norm`); any call of
+    `vars` counts."""
     if not isinstance(node, ast.Call):
         return False
     function = node.func
-    name = (
-        function.id
-        if isinstance(function, ast.Name)
-        else function.attr
-        if isinstance(function, ast.Attribute)
-        else ""
-    )
+    name = name_of(function)
     if name in _SETTERS:
         return _sets_by_name(node, attributes)
     if name in _WRAPPING or name == "vars":

@@ -80,22 +80,10 @@ class Job:
         fatal_definitions: dict[str, str] = {}
         avoided_steps: list[str] = []
         while True:
-            with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
-                folder = Path(name)
-                remaining_seconds = max(1.0, deadline - time.monotonic())
-                self._write_request(
-                    folder, remaining_seconds, tuple(fatal_definitions), avoided_steps
-                )
-                child_exit = run_child(
-                    self.python,
-                    folder,
-                    remaining_seconds,
-                    self.memory_limit,
-                    self._imports(),
-                    self.watch,
-                    self.containment,
-                )
-                result = read_result(folder)
+            remaining_seconds = max(1.0, deadline - time.monotonic())
+            child_exit, result = self._run_child(
+                remaining_seconds, tuple(fatal_definitions), avoided_steps
+            )
             if child_exit.how == "finished":
                 break
             blamed = self._blame(child_exit, result)
@@ -103,17 +91,31 @@ class Job:
             result = _add_end(result, child_exit, bool(blamed))
             crashed_steps = _steps_to_avoid(child_exit, avoided_steps)
             avoided_steps += crashed_steps
-            must_stop = time.monotonic() > deadline - 1 or len(fatal_definitions) >= len(
-                self.changes
-            )
-            if (
-                not (blamed or crashed_steps)
-                or must_stop
-                or len(fatal_definitions) + len(avoided_steps) > _RETRIES
-            ):
+            is_late = time.monotonic() > deadline - 1
+            has_blamed_all = len(fatal_definitions) >= len(self.changes)
+            runs = len(fatal_definitions) + len(avoided_steps)
+            if not (blamed or crashed_steps) or is_late or has_blamed_all or runs > _RETRIES:
                 break
         self._check_request_was_possible(result)
         return result, fatal_definitions
+
+    def _run_child(
+        self, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]
+    ) -> tuple[Exit, dict[str, Any]]:
+        """Run one child for at most `seconds` on the clock; return how it ended, and its result."""
+        with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            self._write_request(folder, seconds, excluded, avoided_steps)
+            child_exit = run_child(
+                self.python,
+                folder,
+                seconds,
+                self.memory_limit,
+                self._imports(),
+                self.watch,
+                self.containment,
+            )
+            return child_exit, read_result(folder)
 
     def _check_request_was_possible(self, result: dict[str, Any]) -> None:
         """Raise VerifyError where the child had no torch or could not load the driver."""
@@ -122,6 +124,12 @@ class Job:
         if fatal.get("what") == "driver":
             reason = with_hint(fatal["reason"], self.containment, self.memory_limit)
             raise VerifyError(reason, file=str(self.driver))
+
+    def _are_all_equal(self) -> bool:
+        """Return whether every change is the same program in both versions, if decorators return
+        the class that they are given."""
+        equal = self.equal_programs | self.equal_if_returned
+        return all(change.definition in equal for change in self.changes)
 
     def _write_request(
         self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]
@@ -144,13 +152,7 @@ class Job:
             "contract": self.terms.contract,
             "by rules": self.terms.by_rules,
             "model classes": list(self.terms.model_classes),
-            "same": (
-                self.terms.effort != "high"
-                and all(
-                    change.definition in self.equal_programs | self.equal_if_returned
-                    for change in self.changes
-                )
-            ),
+            "same": self.terms.effort != "high" and self._are_all_equal(),
             "same if returned": sorted(self.equal_if_returned),
             "confirms": self.only_confirms,
             "text": _changed_source(self.changed, self.changes),
@@ -159,18 +161,12 @@ class Job:
 
     def _blame(self, child_exit: Exit, result: dict[str, Any]) -> dict[str, str]:
         """Return the definitions that caused a child's end, with the reason: the one that its last
-        step names, else all that are not refuted.
-
-        There are none unless the child ended in a step of the changed version that the original
-        survived.
-        """
+        step names, else all that are not refuted. There are none unless the child ended in a step
+        of the changed version that the original survived."""
         step = child_exit.step
-        if (
-            # what all processes use together is not the fault of the last step
-            child_exit.how in ("time limit", "limit")
-            or child_exit.code == INTERNAL
-            or step.get("side") != "changed"
-        ):
+        # what all processes use together is not the fault of the last step
+        is_shared = child_exit.how in ("time limit", "limit") or child_exit.code == INTERNAL
+        if is_shared or step.get("side") != "changed":
             return {}
         reason = (
             f"the changed version fails where the original works: {child_exit.cause}, at"

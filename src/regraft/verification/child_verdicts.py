@@ -77,11 +77,8 @@ def _decide(
         return ("refuted" if fatal["what"] == "changed" else "unproven"), fatal["reason"]
     if record.get("refuted"):
         return "refuted", str(record["refuted"])
-    reason = (
-        missing_comparison(change, result, record, file)
-        if only_confirms
-        else missing_evidence(change, result, record, file)
-    )
+    missing = missing_comparison if only_confirms else missing_evidence
+    reason = missing(change, result, record, file)
     return ("unproven", reason) if reason else ("proved", "")
 
 

@@ -56,25 +56,13 @@ def edited_methods(old_class: Definition | None, new_class: Definition) -> froze
         if len(dump_by_method) != len(methods):
             return None
         other_parts = [part for part in node.body if part not in methods]
-        versions.append(
-            (
-                [
-                    ast.dump(part)
-                    for part in (*node.bases, *node.keywords, *node.decorator_list, *other_parts)
-                ],
-                dump_by_method,
-            )
-        )
+        shell = (*node.bases, *node.keywords, *node.decorator_list, *other_parts)
+        versions.append((list(map(ast.dump, shell)), dump_by_method))
     (old_shell, old_methods), (new_shell, new_methods) = versions
-    return (
-        frozenset(
-            name
-            for name in {*old_methods, *new_methods}
-            if old_methods.get(name) != new_methods.get(name)
-        )
-        if old_shell == new_shell
-        else None
-    )
+    if old_shell != new_shell:
+        return None
+    names = {*old_methods, *new_methods}
+    return frozenset(name for name in names if old_methods.get(name) != new_methods.get(name))
 
 
 def method_name(node: ast.AST) -> str:
@@ -223,8 +211,7 @@ def _annotations_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterato
 
 def _type_test_names(node: ast.AST) -> set[str]:
     """Return the names that occur only in the second argument of `isinstance` and `issubclass`: no
-    object is built of them.
-    """
+    object is built of them."""
     calls = [
         call
         for call in ast.walk(node)

@@ -148,9 +148,10 @@ def _definition_change(
     statements = statement_spans(block.node, lines, runnable)
     relatives: tuple[Relative, ...] = ()
     if isinstance(block.node, ast.ClassDef):
-        attributes = new_version.family.mentioned_attributes(
-            name
-        ) | old_version.family.mentioned_attributes(name)
+        families = new_version.family, old_version.family
+        attributes = frozenset[str]().union(
+            *(family.mentioned_attributes(name) for family in families)
+        )
         edited = edited_methods(old_block.node if old_block is not None else None, block.node)
         relatives = new_version.family.relatives(name, attributes, edited)
     obstacle = ""

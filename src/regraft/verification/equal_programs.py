@@ -4,6 +4,7 @@ local variables."""
 from __future__ import annotations
 
 import ast
+import inspect
 from types import CodeType
 
 from regraft.verification.docstring_stripping import NoteStripper
@@ -109,30 +110,18 @@ def _compile(node: ast.stmt, file_imports: list[ast.ImportFrom]) -> CodeType:
 
 def _code_key(code: CodeType) -> tuple[object, ...]:
     """Return the parts of a code object that decide its behaviour; names of local variables are in
-    it where the code can read them.
-    """
+    it where the code can read them."""
     constants = tuple(
         _code_key(value) if isinstance(value, CodeType) else (type(value).__name__, repr(value))
         for value in code.co_consts
     )
-    argument_count = (
-        code.co_argcount
-        + code.co_kwonlyargcount
-        + bool(code.co_flags & 4)
-        + bool(code.co_flags & 8)
-    )
-    names: object = (
-        code.co_varnames
-        if OWN_VARIABLE_READERS & set(code.co_names)
-        else code.co_varnames[:argument_count]
-    )
-    sizes = (
-        code.co_argcount,
-        code.co_posonlyargcount,
-        code.co_kwonlyargcount,
-        code.co_nlocals,
-        code.co_flags,
-    )
+    starred_flags = inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
+    starred_count = sum(bool(code.co_flags & flag) for flag in starred_flags)
+    argument_count = code.co_argcount + code.co_kwonlyargcount + starred_count
+    reads_own_variables = not OWN_VARIABLE_READERS.isdisjoint(code.co_names)
+    names = code.co_varnames if reads_own_variables else code.co_varnames[:argument_count]
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
+    sizes = (*counts, code.co_nlocals, code.co_flags)
     cells = code.co_freevars, code.co_cellvars
     handlers = getattr(code, "co_exceptiontable", b"")  # before Python 3.11 a part of the bytecode
     return code.co_name, code.co_code, constants, code.co_names, names, sizes, cells, handlers

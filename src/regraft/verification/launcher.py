@@ -80,9 +80,8 @@ class Launcher:
                 start_new_session=True,
             )
         except OSError as error:
-            raise VerifyError(
-                f"cannot start the Python interpreter: {error.strerror}", file=python
-            ) from error
+            reason = f"cannot start the Python interpreter: {error.strerror}"
+            raise VerifyError(reason, file=python) from error
         self._answers: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         threading.Thread(target=self._read_answers, daemon=True).start()
 

@@ -72,8 +72,7 @@ def verify(
     compile, an interpreter without torch, or a required sandbox that this system has not. A crash,
     a hang or a model that cannot be built is a verdict.
     """
-    if unknown := sorted(set(keep) - set(LOSSES)):
-        raise ValueError(f"unknown in keep: {unknown[0]!r}; it takes {', '.join(LOSSES)}")
+    _check_keep(keep)
     original_text = _read(original)
     if original_text == changed:
         return ()
@@ -82,13 +81,7 @@ def verify(
     changes = find_changes(original_text, changed)
     if not changes:
         return ()
-    strict = contract == "strict"
-    equal_programs = equal_definitions(original_text, changed, messages=strict)
-    equal_if_returned = (
-        equal_programs
-        if strict
-        else equal_definitions(original_text, changed, messages=False, return_classes=True)
-    )
+    equal_programs, equal_if_returned = _equal_programs(original_text, changed, contract)
     job = Job(
         original=original.resolve(),
         source=original_text,
@@ -108,7 +101,7 @@ def verify(
             tuple(sorted(confirmed)),
         ),
         equal_programs=equal_programs,
-        equal_if_returned=equal_if_returned - equal_programs,
+        equal_if_returned=equal_if_returned,
         watch=None if watch is None else lambda step: watch(name_of_step(step)),
         containment=replace(
             containment,
@@ -138,6 +131,25 @@ def to_json(verdicts: Iterable[Verdict]) -> dict[str, Any]:
         for verdict in verdicts
     ]
     return {"version": 1, "verdicts": entries}
+
+
+def _check_keep(keep: Collection[str]) -> None:
+    """Raise ValueError for a word that names no ability that a changed version can lose."""
+    if unknown := sorted(set(keep) - set(LOSSES)):
+        raise ValueError(f"unknown in keep: {unknown[0]!r}; it takes {', '.join(LOSSES)}")
+
+
+def _equal_programs(
+    original: bytes, changed: bytes, contract: Contract
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the definitions that are the same program in both texts, and those that are it only if
+    the class that a definition returns is its own; of these there are none under the strict
+    contract."""
+    if contract == "strict":
+        return equal_definitions(original, changed, messages=True), frozenset()
+    equal = equal_definitions(original, changed, messages=False)
+    equal_if_returned = equal_definitions(original, changed, messages=False, return_classes=True)
+    return equal, equal_if_returned - equal
 
 
 def _read(path: Path) -> bytes:

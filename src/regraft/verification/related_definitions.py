@@ -113,12 +113,9 @@ class Family:
                 if own_name in inheriting:
                     results.append(_relative(name, SUBCLASS, node))
             elif own_name in builders:
-                only_builds = (
-                    not self._may_modify(own_name, node, mentioned) and own_name not in redefining
-                )
-                constructions = (
-                    self._constructions(cls, own_name, node, inheriting) if only_builds else None
-                )
+                constructions = None
+                if not self._may_modify(own_name, node, mentioned) and own_name not in redefining:
+                    constructions = self._constructions(cls, own_name, node, inheriting)
                 results.append(_relative(name, BUILDER, node, constructions))
             elif self._may_modify(own_name, node, mentioned):
                 constructions = () if self._only_sets_flags(own_name, node, cls) else None
@@ -168,11 +165,8 @@ class Family:
     ) -> tuple[Construction, ...] | None:
         """Return the calls with which a builder builds the class `cls`; None where it may reach the
         class in another way than by plain calls, builds a subclass that differs from it, or several
-        classes have the name.
-
-        A subclass of a builder that never names the class builds it as its base does. `inheriting`
-        are the subclasses that run the edited code.
-        """
+        classes have the name. A subclass of a builder that never names the class builds it as its
+        base does. `inheriting` are the subclasses that run the edited code."""
         direct_names = self._names_when_run.get(own_name, set())
         targets = {cls} | inheriting
         if targets & self._closure(direct_names - targets - self._classes):

@@ -166,11 +166,8 @@ def _group_files() -> Iterator[Path]:
         else:
             continue
         folder = top / group.lstrip("/")
-        yield from (
-            parent / name
-            for parent in (folder, *folder.parents)
-            if top in (parent, *parent.parents)
-        )
+        groups = (parent for parent in (folder, *folder.parents) if parent.is_relative_to(top))
+        yield from (parent / name for parent in groups)
 
 
 def _in_gibibytes(number: int) -> str:

@@ -32,12 +32,7 @@ def comparable_widths(args: Arguments, scope: Scope) -> str:
     """Return a reason where a layer's output is much wider than another's, by their `out_features`:
     numbers more than 16 times as large, or names such as `vocab_size` for some of them only. One
     product of such layers would be as wide as the widest, and save nothing."""
-    widths = {}
-    for operand in args:
-        value = scope.value(operand)
-        for layer in value.layers if value is not None else ():
-            if "out_features" in layer.args:
-                widths[variable_text(operand)] = layer.args["out_features"]
+    widths = _widths_of_layers(args, scope)
     vocabulary_wide = [
         name for name, width in widths.items() if _VOCABULARY.search(_describing_names(width))
     ]
@@ -47,13 +42,22 @@ def comparable_widths(args: Arguments, scope: Scope) -> str:
             " are not"
         )
     numbers = {name: width.const for name, width in widths.items() if isinstance(width.const, int)}
-    widest, narrowest = (
-        max(numbers, key=numbers.__getitem__, default=""),
-        min(numbers.values(), default=0),
-    )
+    widest = max(numbers, key=numbers.__getitem__, default="")
+    narrowest = min(numbers.values(), default=0)
     if widest and numbers[widest] > _MAX_WIDTH_RATIO * narrowest:
         return f"{widest} is {numbers[widest]} wide, another layer {narrowest}"
     return ""
+
+
+def _widths_of_layers(args: Arguments, scope: Scope) -> dict[str, Value]:
+    """Return the `out_features` of the layers that variables hold, by the text of the variable."""
+    widths = {}
+    for operand in args:
+        value = scope.value(operand)
+        for layer in value.layers if value is not None else ():
+            if "out_features" in layer.args:
+                widths[variable_text(operand)] = layer.args["out_features"]
+    return widths
 
 
 def _describing_names(value: Value) -> str:

@@ -54,13 +54,9 @@ def feeds(args: Arguments, scope: Scope) -> str:
             if use.op == op:
                 return ""
             # arguments of a call with a star are gathered by a node of their own
-            nodes = (
-                use,
-                *(gathering for gathering in use.output.uses if gathering.expr is use.expr),
-            )
-            if use.op == "call" and any(
-                call.op == "call" and call.spelling == name for call in nodes
-            ):
+            nodes = (use, *(node for node in use.output.uses if node.expr is use.expr))
+            is_call = any(node.op == "call" and node.spelling == name for node in nodes)
+            if use.op == "call" and is_call:
                 return ""
             if use.op != "call" and not use.op.startswith("py.") and use.output not in visited:
                 visited.add(use.output)

@@ -16,12 +16,9 @@ FORMATS = (torch.float32, torch.float64, torch.int64, torch.bool, torch.int32, t
 
 def difference(got: Any, expected: Any) -> str:
     """Return a description of how a result, or an exception, differs from the expected one; ""
-    where it does not.
-
-    The tolerances are those of torch.testing for the type, but the absolute one grows with the
-    largest value of a tensor: a sum of large terms that ends near zero carries their rounding, in
-    every order of summation. Exceptions of one type are equal.
-    """
+    where it does not. The tolerances are those of torch.testing for the type, but the absolute one
+    grows with the largest value of a tensor: a sum of large terms that ends near zero carries their
+    rounding, in every order of summation. Exceptions of one type are equal."""
     if isinstance(expected, Exception) or isinstance(got, Exception):
         if type(got) is type(expected):
             return ""
@@ -33,10 +30,7 @@ def difference(got: Any, expected: Any) -> str:
         return f"a {type(got).__name__} instead of a {type(expected).__name__}"
     if isinstance(expected, float):
         return difference(torch.tensor(got), torch.tensor(expected))
-    got, expected = (
-        elements_in_order(comparable_contents(got)),
-        elements_in_order(comparable_contents(expected)),
-    )
+    got, expected = (elements_in_order(comparable_contents(value)) for value in (got, expected))
     if isinstance(expected, (tuple, list)):
         return difference_of_elements(got, expected)
     return "" if got == expected else f"{got!r} instead of {expected!r}"

@@ -96,16 +96,14 @@ def run_in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -
     expected_leaves, expected_form = pytree.tree_flatten(expected)
     if form != expected_form:
         return None
+    return pytree.tree_unflatten(map(cast_leaf, leaves, expected_leaves), form)
 
-    def cast(leaf: Any, expected_leaf: Any) -> Any:
-        """Return a tensor in the dtype of the expected one; any other leaf as it is."""
-        return (
-            leaf.type_as(expected_leaf)
-            if isinstance(leaf, torch.Tensor) and isinstance(expected_leaf, torch.Tensor)
-            else leaf
-        )
 
-    return pytree.tree_unflatten(map(cast, leaves, expected_leaves), form)
+def cast_leaf(leaf: Any, expected_leaf: Any) -> Any:
+    """Return a tensor in the dtype of the expected one; any other leaf as it is."""
+    if isinstance(leaf, torch.Tensor) and isinstance(expected_leaf, torch.Tensor):
+        return leaf.type_as(expected_leaf)
+    return leaf
 
 
 def run_with_weights(

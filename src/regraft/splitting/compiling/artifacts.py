@@ -54,6 +54,17 @@ class Artifacts:
         used = [number for number, key in enumerate(inputs) if key in read_names]
         return {"model": list(self.models).index(key), "weights": weights, "used": used}
 
+    def _locate_weights(self, graph: onnx.GraphProto, weights: list[int]) -> None:
+        """Note in the initializers whose weights were taken out of a graph where these lie in
+        `weights.bin`. weights: their numbers, in the order of the initializers."""
+        places = [*self.weights.values()]
+        external_weights = [tensor for tensor in graph.initializer if tensor.external_data]
+        for tensor, number in zip(external_weights, weights, strict=True):
+            dtype, shape, offset = places[number]
+            size = numpy.dtype(dtype).itemsize * int(numpy.prod(shape, dtype=int))
+            tensor.external_data.add(key="offset", value=str(offset))
+            tensor.external_data.add(key="length", value=str(size))
+
     def add_standalone(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
         """Write a region's model as `region_*.onnx`, a file that says where its weights lie in
         `weights.bin`, unless an equal one was written; return the region's entry in the manifest.
@@ -65,13 +76,7 @@ class Artifacts:
         weights = self.take_weights(model.graph)
         read_names = {graph_input.name for graph_input in model.graph.input}
         rename_by_position(model.graph, {key: f"i{number}" for number, key in enumerate(inputs)})
-        places = [*self.weights.values()]
-        external_weights = [tensor for tensor in model.graph.initializer if tensor.external_data]
-        for tensor, number in zip(external_weights, weights, strict=True):
-            dtype, shape, offset = places[number]
-            size = numpy.dtype(dtype).itemsize * int(numpy.prod(shape, dtype=int))
-            tensor.external_data.add(key="offset", value=str(offset))
-            tensor.external_data.add(key="length", value=str(size))
+        self._locate_weights(model.graph, weights)
         model_bytes = model.SerializeToString(deterministic=True)
         key = digest(model_bytes)
         if key not in self.file_by_digest:
@@ -90,19 +95,10 @@ class Artifacts:
         numbers = []
         for tensor in graph.initializer:
             array = numpy_helper.to_array(tensor)
-            if array.dtype.name not in WEIGHT_TYPES or array.size < (
-                MIN_INTEGERS if array.dtype.kind in "iu" else 1
-            ):
-                continue
-            numbers.append(self.add_weight(array))
-            tensor.doc_string = ""
-            del tensor.metadata_props[:]
-            del tensor.external_data[:]
-            tensor.ClearField("raw_data")
-            for field in ("float_data", "int32_data", "int64_data", "double_data"):
-                tensor.ClearField(field)
-            tensor.data_location = onnx.TensorProto.EXTERNAL
-            tensor.external_data.add(key="location", value="weights.bin")
+            least_size = MIN_INTEGERS if array.dtype.kind in "iu" else 1
+            if array.dtype.name in WEIGHT_TYPES and array.size >= least_size:
+                numbers.append(self.add_weight(array))
+                _refer_to_weights(tensor)
         return numbers
 
     def add_weight(self, array: numpy.ndarray[Any, Any]) -> int:
@@ -175,6 +171,23 @@ def _rename_values(graph: onnx.GraphProto, names: dict[str, str]) -> None:
         node.output[:] = [new_name(name) for name in node.output]
     for operand in graph.output:
         operand.name = new_name(operand.name)
+    _clear_shapes(graph)
+
+
+def _refer_to_weights(tensor: onnx.TensorProto) -> None:
+    """Take the content out of an initializer, which then refers to `weights.bin`."""
+    tensor.doc_string = ""
+    del tensor.metadata_props[:]
+    del tensor.external_data[:]
+    tensor.ClearField("raw_data")
+    for field in ("float_data", "int32_data", "int64_data", "double_data"):
+        tensor.ClearField(field)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+
+
+def _clear_shapes(graph: onnx.GraphProto) -> None:
+    """Remove the shapes of outputs and the names of the inputs' open sizes from a graph."""
     for value in graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")

@@ -70,10 +70,8 @@ def compile_batches(
     }
     for number, region, module in prepare(batched, program, artifacts, compiler):
         try:
-            entries[number]["together"] = {
-                **compiler.compile(region, module, artifacts),
-                **signature(region, module),
-            }
+            compiled = compiler.compile(region, module, artifacts)
+            entries[number]["together"] = {**compiled, **signature(region, module)}
         except Uncompilable:
             single[number] = replace(splits[number].renamed, number=offset + number)
     for number, region, module in prepare(single, program, artifacts, compiler):
@@ -176,18 +174,16 @@ def batchable_statements(
     unbatched = {key for key in region.inputs if not holds_samples(key, values)}
     batchable: list[Computation] = []
     for statement in region.statements:
-        keeps_samples = all(
-            holds_samples(key, [*values, *trials]) for key in assigned_names(statement)
-        )
+        assigned = assigned_names(statement)
         is_batchable = (
-            keeps_samples
+            all(holds_samples(key, [*values, *trials]) for key in assigned)
             and not read_names(statement) & unbatched
             and not mixes_samples(region, statement, trials, program)
         )
         if is_batchable:
             batchable.append(statement)
         else:
-            unbatched |= assigned_names(statement)
+            unbatched |= assigned
     return batchable
 
 

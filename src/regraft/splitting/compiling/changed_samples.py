@@ -56,8 +56,8 @@ def enlarge_floats(sample: Sample) -> Sample:
 
 
 def _enlarge(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor times the factor by which its largest absolute value becomes `LARGE`; an
-    empty tensor as it is."""
+    """Return the tensor times the factor, at most `LARGE` squared, by which its largest absolute
+    value becomes `LARGE`; an empty tensor as it is."""
     if not tensor.numel():
         return tensor
     return tensor * (LARGE / tensor.abs().max().clamp(min=1 / LARGE))

@@ -110,16 +110,20 @@ def cast_results(model_bytes: bytes, region: Region, module: RegionModule) -> by
     for output, element_type in zip(model.graph.output, element_types, strict=True):
         output_type = output.type.tensor_type
         if output_type.elem_type not in (element_type, onnx.TensorProto.UNDEFINED):
-            uncast = f"{output.name}_uncast"
-            for node in model.graph.node:
-                node.input[:] = [uncast if name == output.name else name for name in node.input]
-                node.output[:] = [uncast if name == output.name else name for name in node.output]
-            model.graph.node.append(
-                onnx.helper.make_node("Cast", [uncast], [output.name], to=element_type)
-            )
+            cast_output(model.graph, output.name, element_type)
             output_type.elem_type = element_type
             model_bytes = bytes(model.SerializeToString())
     return model_bytes
+
+
+def cast_output(graph: onnx.GraphProto, output: str, element_type: int) -> None:
+    """Add a cast of an output, by its name, to a graph; whatever reads the output reads what is not
+    cast."""
+    uncast = f"{output}_uncast"
+    for node in graph.node:
+        node.input[:] = [uncast if name == output else name for name in node.input]
+        node.output[:] = [uncast if name == output else name for name in node.output]
+    graph.node.append(onnx.helper.make_node("Cast", [uncast], [output], to=element_type))
 
 
 def open_session(model: bytes | str, settings: EngineSettings) -> onnxruntime.InferenceSession:

@@ -231,15 +231,11 @@ def check_speed(
         with torch.no_grad():
             compiled, eager = shortest_times(lambda: run(sample), lambda: module(*sample))
             if is_slower(compiled, eager):  # an island takes longer than the module
-                island, arrays = (
-                    trace_island(region, module),
-                    [to_numpy(tensor) for tensor in sample],
-                )
-                compiled, eager = (
-                    shortest_times(lambda: run(sample), lambda: island(*arrays))
-                    if island
-                    else (0.0, 0.0)
-                )
+                island = trace_island(region, module)
+                arrays = [to_numpy(tensor) for tensor in sample]
+                compiled, eager = 0.0, 0.0
+                if island:
+                    compiled, eager = shortest_times(lambda: run(sample), lambda: island(*arrays))
     finally:
         torch.set_num_threads(threads_before)
     region.seconds = compiled, eager

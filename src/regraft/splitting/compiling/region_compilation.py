@@ -110,11 +110,8 @@ def export_island(
         compare_values(region, module, lambda sample: list(network(*sample)), "torch.export")
         torch.export.save(exported, directory / file)
     except Exception as problem:
-        raise Unsplittable(
-            *region.place,
-            f"{region_text(region)}: {reason}; torch.export cannot take it either:"
-            f" {first_line(problem)}",
-        ) from problem
+        both = f"{reason}; torch.export cannot take it either: {first_line(problem)}"
+        raise Unsplittable(*region.place, f"{region_text(region)}: {both}") from problem
     used = list(range(len(region.inputs)))
     return {
         "file": file,

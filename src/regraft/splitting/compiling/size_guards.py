@@ -13,7 +13,7 @@ import logging
 import math
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,50 +82,12 @@ def symbolic_guards(
     that it cannot run without data, TypeError where code asks for the text of a symbolic size, and
     ValueError for a guard that a host cannot compute.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-    from torch.utils._sympy.printers import PythonPrinter
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     shape_env = ShapeEnv(duck_shape=False, specialize_zero_one=False)
     decisions = _Decisions(shape_env)
-
-    class Mode(FakeTensorMode):  # type: ignore[misc]
-        """The mode of tensors without data, which tells the decisions of operations apart."""
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            """Run an operation and return its result; its guards are noted as an operation's."""
-            with decisions.of_operation():
-                return super().__torch_dispatch__(func, types, args, kwargs or {})
-
-    mode = Mode(shape_env=shape_env, allow_non_fake_inputs=True)
-    inputs: list[Any] = []
-    sizes: dict[Any, str] = {}
-    for key, tensor in zip(region.inputs, sample, strict=True):
-        if key in region.sizes:
-            inputs.append(make_symbolic_number(shape_env, key, int(tensor)))
-            sizes[inputs[-1].node.expr] = key
-            continue
-        open_dims = axes.get(key, {})
-        dims = [
-            DimDynamic.DYNAMIC if dim in open_dims else DimDynamic.STATIC
-            for dim in range(tensor.dim())
-        ]
-        context = StatelessSymbolicContext(dynamic_sizes=dims)
-        symbolic_input = mode.from_tensor(tensor, symbolic_context=context)
-        inputs.append(symbolic_input)
-        sizes.update(
-            {symbolic_input.shape[dim].node.expr: f"{key}.shape[{dim}]" for dim in open_dims}
-        )
-
-    class Printer(PythonPrinter):  # type: ignore[misc]
-        """Prints the size of an input in the place of its symbol."""
-
-        def _print_Symbol(self, symbol: Any) -> str:
-            """Return the text of the size for which a symbol stands, such as `x.shape[0]`."""
-            return sizes[symbol]
-
+    mode = _mode_without_data(shape_env, decisions)
+    inputs, sizes = _symbolic_inputs(region, sample, axes, mode)
     with (
         torch.no_grad(),
         _without_log(),
@@ -138,14 +100,82 @@ def symbolic_guards(
         mode,
     ):
         module(*inputs)
+    print_expression = _printer_of(sizes)
     for place, guard in enumerate(shape_env.guards):
-        text = Printer().doprint(guard.expr)
+        text = print_expression(guard.expr)
         tree = ast.parse(text, mode="eval")
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         is_plain = all(isinstance(node, _NODES) for node in ast.walk(tree))
         if not is_plain or not names <= {*region.inputs, *GUARD_FUNCTIONS}:
             raise ValueError(f"a guard that a host cannot compute: {text}")
         yield SizeGuard(text, decisions.are_of_operation(place, guard.expr))
+
+
+def _mode_without_data(shape_env: Any, decisions: _Decisions) -> Any:
+    """Return the mode of tensors without data, in which the decisions of operations are told
+    apart."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    class Mode(FakeTensorMode):  # type: ignore[misc]
+        """The mode of tensors without data, which tells the decisions of operations apart."""
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            """Run an operation and return its result; its guards are noted as an operation's."""
+            with decisions.of_operation():
+                return super().__torch_dispatch__(func, types, args, kwargs or {})
+
+    return Mode(shape_env=shape_env, allow_non_fake_inputs=True)
+
+
+def _symbolic_inputs(
+    region: Region,
+    sample: tuple[torch.Tensor, ...],
+    axes: Mapping[str, Mapping[int, str]],
+    mode: Any,
+) -> tuple[list[Any], dict[Any, str]]:
+    """Return the region's inputs with symbols for sizes, and the text of the size for which each
+    symbol stands, such as `x.shape[0]`."""
+    inputs: list[Any] = []
+    sizes: dict[Any, str] = {}
+    for key, tensor in zip(region.inputs, sample, strict=True):
+        if key in region.sizes:
+            inputs.append(make_symbolic_number(mode.shape_env, key, int(tensor)))
+            sizes[inputs[-1].node.expr] = key
+            continue
+        open_dims = axes.get(key, {})
+        inputs.append(_without_data(tensor, open_dims, mode))
+        shape = inputs[-1].shape
+        sizes.update({shape[dim].node.expr: f"{key}.shape[{dim}]" for dim in open_dims})
+    return inputs, sizes
+
+
+def _without_data(tensor: torch.Tensor, open_dims: Collection[int], mode: Any) -> Any:
+    """Return a tensor without data in the place of a tensor, with symbols for the sizes in some
+    dimensions."""
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+
+    dims = [
+        DimDynamic.DYNAMIC if dim in open_dims else DimDynamic.STATIC for dim in range(tensor.dim())
+    ]
+    return mode.from_tensor(tensor, symbolic_context=StatelessSymbolicContext(dynamic_sizes=dims))
+
+
+def _printer_of(sizes: Mapping[Any, str]) -> Callable[[Any], str]:
+    """Return a function that prints an expression of symbols, with the texts of the sizes for which
+    these stand."""
+    from torch.utils._sympy.printers import PythonPrinter
+
+    class Printer(PythonPrinter):  # type: ignore[misc]
+        """Prints the size of an input in the place of its symbol."""
+
+        def _print_Symbol(self, symbol: Any) -> str:
+            """Return the text of the size for which a symbol stands, such as `x.shape[0]`."""
+            return sizes[symbol]
+
+    print_expression: Callable[[Any], str] = Printer().doprint
+    return print_expression
 
 
 class _Decisions:

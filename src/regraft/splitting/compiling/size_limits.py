@@ -138,22 +138,16 @@ class SizeLimits:
         and on two large ones. The answer is False for conditions on several sizes, with quotients
         or calls, or with numbers beyond `_LARGEST_ROOT`.
         """
-        tree = ast.parse(condition, mode="eval")
-        sizes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
-        is_polynomial = all(
-            isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.BinOp)
-        )
-        has_calls = any(isinstance(node, ast.Call) for node in ast.walk(tree))
+        nodes = list(ast.walk(ast.parse(condition, mode="eval")))
+        sizes = {ast.unparse(node) for node in nodes if isinstance(node, ast.Subscript)}
         numbers = [
             abs(node.value)
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Constant) and isinstance(node.value, int)
         ]
         bound = sum(numbers) + 2
         is_of_one_size = len(sizes) == 1 and len(names_in(condition)) == 1
-        if not is_of_one_size or has_calls or not is_polynomial or bound > _LARGEST_ROOT:
+        if not is_of_one_size or not _is_polynomial(nodes) or bound > _LARGEST_ROOT:
             return False
         text = condition.replace(sizes.pop(), "size")
         return all(is_within(text, {"size": size}) for size in (*range(1, bound), 10**6, 10**6 + 1))
@@ -208,6 +202,13 @@ def single_size(condition: str) -> str:
     limit = tree.comparators[0]
     is_small = isinstance(limit, ast.Constant) and limit.value in (0, 1, 2)
     return ast.unparse(tree.left) if is_small and isinstance(tree.left, ast.Subscript) else ""
+
+
+def _is_polynomial(nodes: list[ast.AST]) -> bool:
+    """Return whether the nodes of a condition compute with `+`, `-` and `*` only, without calls."""
+    operators = [node.op for node in nodes if isinstance(node, ast.BinOp)]
+    are_polynomial = all(isinstance(op, ast.Add | ast.Sub | ast.Mult) for op in operators)
+    return are_polynomial and not any(isinstance(node, ast.Call) for node in nodes)
 
 
 def names_in(condition: str) -> set[str]:

@@ -166,11 +166,8 @@ def host_module(head: str, body: str) -> str:
 
 def host_head(program: Program, load: str, has_islands: bool, compiler: Compiler) -> str:
     """Return the text before `forward`: imports, the classes of results, and of `Host` the methods
-    that load and run sub-networks.
-
-    load: the lines at the end of `__init__` that load what `forward` needs. has_islands: whether
-    torch runs some of the sub-networks, for which the text has a method, too.
-    """
+    that load and run sub-networks, with the lines `load` at the end of `__init__`, which load what
+    `forward` needs, and, with `has_islands`, a method for the sub-networks that torch runs."""
     modules = sorted({compiler.module, *(["torch"] if has_islands else [])})
     imports = "".join(f"import {module}\n" for module in modules)
     compiled = "self.compiled(entry)"

@@ -32,6 +32,14 @@ def outline_of(steps: Sequence[Step]) -> list[dict[str, Any]]:
     return list(_entries(steps))
 
 
+def _sides(branch: Branch) -> list[dict[str, Any]]:
+    """Return a dictionary for each side of a branch: its "condition", "number" and "steps"."""
+    return [
+        {"condition": label, "number": number, "steps": outline_of(body)}
+        for label, number, (_, body) in zip(branch.labels, branch.numbers, branch.arms, strict=True)
+    ]
+
+
 def _entries(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
     """Yield a dictionary for each step: its "kind", and for a region "number", for a decision
     "place" and "sides", for a loop "header" and "steps", for any other step "text"."""
@@ -39,16 +47,8 @@ def _entries(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
         if isinstance(step, RegionStep):
             yield {"kind": "region", "number": step.number}
         elif isinstance(step, Branch):
-            yield {
-                "kind": "decision",
-                "place": f"{step.path}:{step.line}",
-                "sides": [
-                    {"condition": label, "number": number, "steps": outline_of(body)}
-                    for label, number, (_, body) in zip(
-                        step.labels, step.numbers, step.arms, strict=True
-                    )
-                ],
-            }
+            place = f"{step.path}:{step.line}"
+            yield {"kind": "decision", "place": place, "sides": _sides(step)}
         elif isinstance(step, Loop):
             header = "" if step.header is None else _loop_text(*step.header)
             yield {"kind": "loop", "header": header, "steps": outline_of(step.body)}

@@ -64,12 +64,8 @@ class SplitModel:
         torch only where torch runs a sub-network."""
         target = Path(directory)
         former = set(_saved_files(target))
-        shutil.copytree(
-            self.directory,
-            target,
-            dirs_exist_ok=True,
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(self.directory, target, dirs_exist_ok=True, ignore=ignore)
         files = sorted(
             str(path.relative_to(self.directory))
             for path in self.directory.rglob("*")

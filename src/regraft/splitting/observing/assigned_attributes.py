@@ -37,8 +37,7 @@ def record_stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
     original = torch.nn.Module.__setattr__
 
     def note_store(module: torch.nn.Module, key: str, value: Any) -> None:
-        """Add an attribute that is assigned to a module of the network to the list, and assign
-        it."""
+        """Assign an attribute; add it to the list if the module is one of the network."""
         is_mode = key == "training" and value is module.training  # as eval() does
         if id(module) in paths and not is_mode and not is_reassigned(module, key, value):
             attributes.append((paths[id(module)], key))

@@ -79,12 +79,8 @@ def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str
             raise ValueError(f"{name} is {value!r}; the network was split for {inner}")
     elif kind == "dict":
         if type(value) is not dict or list(value) != list(inner):
-            keys = (
-                f"a dictionary with the keys {', '.join(inner)}, in this order"
-                if inner
-                else "an empty dictionary"
-            )
-            raise ValueError(f"{name} is not {keys}")
+            keys = f"a dictionary with the keys {', '.join(inner)}, in this order"
+            raise ValueError(f"{name} is not {keys if inner else 'an empty dictionary'}")
         for key, element_template in inner.items():
             take_leaves(f"{name}[{key!r}]", element_template, value[key], leaf_values)
     else:

@@ -81,10 +81,8 @@ def only_stores_arguments(kind: Any) -> bool:
 def write_init(kind: type) -> tuple[FunctionType, ast.FunctionDef, dict[str, Any]]:
     """Write the constructor of a dataclass as source, as it would be written by hand, with
     factories, init-only arguments and `__post_init__`, and execute it; the class is not changed.
-
     Returns the function (of which `inspect` finds no source), its syntax tree and its globals,
-    which hold the defaults and factories.
-    """
+    which hold the defaults and factories."""
     scope: dict[str, Any] = {}
     signature = inspect.signature(kind.__init__)  # type: ignore[misc]
     arguments = list(signature.parameters.values())[1:]

@@ -17,32 +17,20 @@ def type_pattern(example: Any, second_example: Any) -> Any:
     an open size), the set of the element types of a list or set, the types of all elements of a
     tuple or dictionary, the class of anything else."""
     if isinstance(example, torch.Tensor) and isinstance(second_example, torch.Tensor):
-        sizes = zip(example.shape, second_example.shape, strict=False)
-        return (
-            "tensor",
-            example.dtype,
-            example.ndim,
-            tuple(size if size == second_size else None for size, second_size in sizes),
-        )
+        pairs = zip(example.shape, second_example.shape, strict=False)
+        sizes = tuple(size if size == second_size else None for size, second_size in pairs)
+        return "tensor", example.dtype, example.ndim, sizes
     if isinstance(example, list):
-        pairs = (
-            zip(example, second_example, strict=False)
-            if len(example) <= len(second_example)
-            else zip(example, example, strict=True)
-        )
-        return ("list", frozenset(type_pattern(*pair) for pair in pairs))
+        second_elements = second_example if len(example) <= len(second_example) else example
+        elements = zip(example, second_elements, strict=False)
+        return "list", frozenset(type_pattern(*pair) for pair in elements)
     if isinstance(example, set):
-        return ("set", frozenset(map(type, example)))
+        return "set", frozenset(map(type, example))
     if isinstance(example, tuple):
-        return ("tuple", tuple(map(type_pattern, example, second_example)))
+        return "tuple", tuple(map(type_pattern, example, second_example))
     if isinstance(example, dict):
-        return (
-            "dict",
-            tuple(
-                (key, type_pattern(element, second_example[key]))
-                for key, element in example.items()
-            ),
-        )
+        items = [(key, type_pattern(value, second_example[key])) for key, value in example.items()]
+        return "dict", tuple(items)
     return type(example)
 
 

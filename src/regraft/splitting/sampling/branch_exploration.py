@@ -68,14 +68,8 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         header = ", ".join(["self", *region.inputs])
         outputs = "".join(f"{key}, " for key in region.outputs)
         self.scope = dict(outside)
-        exec(
-            compile(
-                f"def region({header}):\n    {text}\n    return ({outputs})\n",
-                f"<region {region.number}>",
-                "exec",
-            ),
-            self.scope,
-        )
+        source = f"def region({header}):\n    {text}\n    return ({outputs})\n"
+        exec(compile(source, f"<region {region.number}>", "exec"), self.scope)
         self.function: Callable[..., Any] = self.scope["region"]
 
     def forward(self, *inputs: torch.Tensor) -> Any:

@@ -75,17 +75,23 @@ def read_dynamic(dynamic: Mapping[str, Mapping[int, Any]], calls: list[Call]) ->
     if len({(size.key, size.dim) for size in sizes}) < len(sizes):
         raise ValueError("dynamic states a dimension twice, counted from both ends")
     for size, (number, call) in itertools.product(sizes, enumerate(calls)):
-        if not size.low <= size.of(call) <= size.high:
-            raise ValueError(
-                f"dynamic: {size.key} has {size.of(call)} in dimension {size.dim} in example call"
-                f" {number}, outside of {size.low} to {size.high}"
-            )
-        if size.of(call) == 0 < size.high:
-            raise ValueError(
-                f"dynamic: {size.key} has no rows in dimension {size.dim} in example call {number},"
-                " so that no other sizes can be made of it"
-            )
+        _check_size_of_call(size, number, call)
     return sorted(sizes)
+
+
+def _check_size_of_call(size: DynamicSize, number: int, call: Call) -> None:
+    """Raise ValueError where an example call, by its number, has a size outside of the range of
+    `size`, or one of which no other sizes can be made."""
+    if not size.low <= size.of(call) <= size.high:
+        raise ValueError(
+            f"dynamic: {size.key} has {size.of(call)} in dimension {size.dim} in example call"
+            f" {number}, outside of {size.low} to {size.high}"
+        )
+    if size.of(call) == 0 < size.high:
+        raise ValueError(
+            f"dynamic: {size.key} has no rows in dimension {size.dim} in example call {number},"
+            " so that no other sizes can be made of it"
+        )
 
 
 def check_argument(key: object, call: Call) -> None:
@@ -267,26 +273,29 @@ def guard_sizes(steps: list[Step], path: str, groups: Sequence[Group]) -> None:
     for sizes of a group that differ; the steps are changed."""
     tests = []
     for group in groups:
-        first = group[0]
-        for size in group:
-            tests.append(
-                _size_test(
-                    path,
-                    f"not ({size.low} <= {_text_of(size)} and {_text_of(size)} <= {size.high})",
-                    f"dimension {size.dim} of {size.key} has another size than {size.low} to"
-                    f" {size.high}, for which the network was split",
-                )
-            )
-        for size in group[1:]:
-            tests.append(
-                _size_test(
-                    path,
-                    f"not ({_text_of(size)} == {_text_of(first)})",
-                    f"dimension {size.dim} of {size.key} and dimension {first.dim} of {first.key}"
-                    " have to have one size",
-                )
-            )
+        tests += [_range_test(path, size) for size in group]
+        tests += [_equality_test(path, size, group[0]) for size in group[1:]]
     steps[:0] = tests
+
+
+def _range_test(path: str, size: DynamicSize) -> Branch:
+    """Return the test that raises ValueError for a size outside of its range."""
+    return _size_test(
+        path,
+        f"not ({size.low} <= {_text_of(size)} and {_text_of(size)} <= {size.high})",
+        f"dimension {size.dim} of {size.key} has another size than {size.low} to"
+        f" {size.high}, for which the network was split",
+    )
+
+
+def _equality_test(path: str, size: DynamicSize, first: DynamicSize) -> Branch:
+    """Return the test that raises ValueError for two sizes of a group that differ."""
+    return _size_test(
+        path,
+        f"not ({_text_of(size)} == {_text_of(first)})",
+        f"dimension {size.dim} of {size.key} and dimension {first.dim} of {first.key}"
+        " have to have one size",
+    )
 
 
 def _text_of(size: DynamicSize) -> str:

@@ -23,16 +23,12 @@ def collect_samples(
     explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]], varied: int
 ) -> None:
     """Collect samples of every region, in the regions, by running the residual program on the
-    calls.
-
-    Perturbed inputs, made of the first `varied` calls, are run, too, where sizes are open or a
-    region lacks samples. Raises Unsplittable where the program fails on an example call.
-    """
+    calls. Perturbed inputs, made of the first `varied` calls, are run, too, where sizes are open or
+    a region lacks samples. Raises Unsplittable where the program fails on an example call."""
     has_open_sizes = any(any(region.open) for region in explorer.regions)
     enough = len(calls) + PERTURBED * has_open_sizes
-    for number, call in enumerate(
-        itertools.islice(vary_calls(calls, varied), len(calls) + CHECKED)
-    ):
+    varied_calls = itertools.islice(vary_calls(calls, varied), len(calls) + CHECKED)
+    for number, call in enumerate(varied_calls):
         if number >= enough and not any(map(lacks_samples, explorer.regions)):
             break
         names = {key: to_numpy(value) for key, value in call.items()}
@@ -41,6 +37,11 @@ def collect_samples(
                 run_example_call(explorer, steps, names, number)
             else:
                 explorer.run_for_samples(steps, names)
+    add_made_up_samples(explorer)
+
+
+def add_made_up_samples(explorer: Explorer) -> None:
+    """Make samples for the regions that have some, but too few."""
     for region, module in zip(explorer.regions, explorer.modules, strict=True):
         if region.samples and lacks_samples(region):
             samples = make_samples(region, module)

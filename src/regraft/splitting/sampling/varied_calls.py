@@ -50,12 +50,9 @@ def perturb(value: Any, generator: torch.Generator, scale: float | None) -> Any:
     1.7. Truth values, complex numbers, tensors without elements and what is no tensor stay as they
     are.
     """
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.dtype == torch.bool
-        or value.is_complex()
-        or not value.numel()
-    ):
+    if not isinstance(value, torch.Tensor) or not value.numel():
+        return value
+    if value.dtype == torch.bool or value.is_complex():
         return value
     if not value.is_floating_point():
         low, high = int(value.min()), int(value.max())

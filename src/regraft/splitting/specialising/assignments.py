@@ -40,40 +40,43 @@ def store(state: Specialisation, target: ast.expr, value: Value) -> None:
         store_name(state, key, value)
     else:
         assert isinstance(target, ast.Attribute)
-        state.pending.append([value])
-        base = state.evaluate(target.value)
-        state.pending.pop()
-        if isinstance(base.example, torch.nn.Module):
-            store_scratch(state, target, base.example, target.attr, value)
-        elif is_stand_in(state, base.example):
-            set_attribute(state, target, base.example, target.attr, value)
-        elif isinstance(base, RecordValue):
-            raise record_error(state, target, type(base.example), FIXED)
-        else:
-            raise state.refuse(
-                target, "assigning to an attribute is not supported in a network that is split"
-            )
+        store_attribute(state, target, value)
+
+
+def store_attribute(state: Specialisation, target: ast.Attribute, value: Value) -> None:
+    """Assign a value to an attribute of a module or of an object that forward makes; raise
+    Unsplittable for the attributes of other objects."""
+    state.pending.append([value])
+    base = state.evaluate(target.value)
+    state.pending.pop()
+    if isinstance(base.example, torch.nn.Module):
+        store_scratch(state, target, base.example, target.attr, value)
+    elif is_stand_in(state, base.example):
+        set_attribute(state, target, base.example, target.attr, value)
+    elif isinstance(base, RecordValue):
+        raise record_error(state, target, type(base.example), FIXED)
+    else:
+        raise state.refuse(
+            target, "assigning to an attribute is not supported in a network that is split"
+        )
 
 
 def unpack(state: Specialisation, target: ast.Tuple | ast.List, value: Value) -> None:
     """Assign the elements of a value to the elements of a tuple or list of targets; raise
     Unsplittable for a value for which `can_unpack` is False."""
-    starred = [
-        place
-        for place, element_target in enumerate(target.elts)
-        if isinstance(element_target, ast.Starred)
-    ]
-    if not starred and is_tensor(value) and 0 in open_dimensions(value):
+    targets = list(target.elts)
+    has_starred = any(isinstance(element_target, ast.Starred) for element_target in targets)
+    if not has_starred and is_tensor(value) and 0 in open_dimensions(value):
         elements = take_rows(state, target, value)
-    elif can_unpack(state, value, len(target.elts), bool(starred)):
+    elif can_unpack(state, value, len(targets), has_starred):
         elements = split_elements(state, target, value)
     else:
         raise state.refuse(target, "this cannot be unpacked")
-    targets = list(target.elts)
-    for place in starred:
-        targets[place] = target.elts[place].value  # type: ignore[attr-defined]
-        after = len(elements) - (len(targets) - place - 1)
-        elements[place:after] = [make_list(state, target, elements[place:after])]
+    for place, element_target in enumerate(target.elts):
+        if isinstance(element_target, ast.Starred):
+            targets[place] = element_target.value
+            after = len(elements) - (len(targets) - place - 1)
+            elements[place:after] = [make_list(state, target, elements[place:after])]
     state.pending.append(list(elements))
     for element_target, element in zip(targets, elements, strict=True):
         if state.pending[-1]:
@@ -108,13 +111,6 @@ def take_rows(state: Specialisation, target: ast.Tuple | ast.List, value: Value)
     """Return the rows of a tensor whose number of rows is open, one for each element of `target`,
     after a step in which the host raises ValueError unless there are as many."""
     count = len(target.elts)
-
-    def with_rows(tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of an example with `count` rows, its own as often as necessary."""
-        if len(tensor) == 0:
-            return tensor.new_zeros(count, *tensor.shape[1:])
-        return tensor[torch.arange(count) % len(tensor)]
-
     assert isinstance(value, TensorValue)
     tensor = state.bind_result(value)
     state.fallible_operations += 1
@@ -122,16 +118,17 @@ def take_rows(state: Specialisation, target: ast.Tuple | ast.List, value: Value)
     append_check(state, test, f"this tensor is unpacked to {count} rows")
     key = state.fresh_name()
     state.steps.append(TensorStep(Assign(key, tensor), state.location))
-    rows = replace(
-        value, example=with_rows(value.example), twin=with_rows(value.second_example), code=tensor
-    )
-    state.bind_name(key, rows)
-    return [
-        state.bind_if_tensor(
-            run_code(state, target, ast.Subscript(name(key), ast.Constant(place), ast.Load()))
-        )
-        for place in range(count)
-    ]
+    example, twin = (with_rows(tensor, count) for tensor in (value.example, value.second_example))
+    state.bind_name(key, replace(value, example=example, twin=twin, code=tensor))
+    rows = [ast.Subscript(name(key), ast.Constant(place), ast.Load()) for place in range(count)]
+    return [state.bind_if_tensor(run_code(state, target, row)) for row in rows]
+
+
+def with_rows(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """Return a copy of an example with `count` rows, its own as often as necessary."""
+    if len(tensor) == 0:
+        return tensor.new_zeros(count, *tensor.shape[1:])
+    return tensor[torch.arange(count) % len(tensor)]
 
 
 def split_elements(

@@ -41,18 +41,13 @@ def read_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> V
         return read_tensor_attribute(state, node, base)
     if isinstance(base, RecordValue):
         return read_field(state, node, base, node.attr)
-    if (
-        base.fields
-        and is_named_result(base.example)
-        and node.attr in type(base.example).__match_args__
-    ):
+    is_named = bool(base.fields) and is_named_result(base.example)
+    if is_named and node.attr in type(base.example).__match_args__:
         place = type(base.example).__match_args__.index(node.attr)
         return state.require_single_type(node, node.attr, get_element(state, base, place))
     if isinstance(base, HostValue):
-        raise state.refuse(
-            node,
-            f"the attribute {node.attr} of a value known only at run time is not supported",
-        )
+        reason = f"the attribute {node.attr} of a value known only at run time is not supported"
+        raise state.refuse(node, reason)
     return read_static_attribute(state, node, base)
 
 
@@ -72,9 +67,11 @@ def read_tensor_attribute(state: Specialisation, node: ast.Attribute, base: Tens
     raise state.refuse(node, f"the attribute {node.attr} of a tensor is not supported")
 
 
-def read_static_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
-    """Return an attribute of an object that is known, or that forward makes; raise Unsplittable for
-    one that it lacks, and attributes of functions that forward makes."""
+def read_attribute_of_stand_in(
+    state: Specialisation, node: ast.Attribute, base: Value
+) -> Value | None:
+    """Return an attribute of an object that forward makes, or a method by its `super()`; None for
+    any other object. Raise Unsplittable for an attribute that it lacks."""
     if is_stand_in(state, base.example):
         attribute = read_object_attribute(state, node, base.example, node.attr)
         if attribute is None:
@@ -87,6 +84,15 @@ def read_static_attribute(state: Specialisation, node: ast.Attribute, base: Valu
         if not isinstance(inherited, BOUND_TYPES):
             raise state.refuse(node, f"super().{node.attr} is no method")
         return state.static(inherited)
+    return None
+
+
+def read_static_attribute(state: Specialisation, node: ast.Attribute, base: Value) -> Value:
+    """Return an attribute of an object that is known, or that forward makes; raise Unsplittable for
+    one that it lacks, and attributes of functions that forward makes."""
+    own = read_attribute_of_stand_in(state, node, base)
+    if own is not None:
+        return own
     if holds_local_function(state, base.example):
         raise state.refuse(node, "an attribute of a function that forward makes is not supported")
     if node.attr == "data" and isinstance(base.example, torch.Tensor):

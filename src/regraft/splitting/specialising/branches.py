@@ -130,24 +130,28 @@ def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:
         state.names[tested[0]] = bind_alternative(state, value)
 
 
+def truth_of_tensor(state: Specialisation, value: TensorValue) -> StaticValue | HostValue:
+    """Return the truth of a tensor of one value, as `evaluate_truth` does; raise Unsplittable for
+    one of several values."""
+    if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
+        raise state.refuse(value.code, "the truth of several values is ambiguous")
+    if is_constant_tensor(state, value):
+        # weights and what is made of them stay what they are
+        return state.static(bool(value.example))
+    among = TRUTHS if value.example.dtype is torch.bool else None
+    code = method_call(state.bind_result(value), "item")
+    return HostValue(bool(value.example), code, bool(value.second_example), among=among)
+
+
 def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostValue:
     """Return what `if value` tests: True or False where it is known now, else a value that the host
-    tests, read from a tensor of one value by `item()`.
-
-    Raises Unsplittable for tensors of several values, and objects whose class defines its truth.
-    """
+    tests, read from a tensor of one value by `item()`. Raises Unsplittable for tensors of several
+    values, and objects whose class defines its truth."""
     value = read_sequence(state, value.code, value)
     if is_stand_in(state, value.example):
         return state.static(test_stand_in(state, value.code, value.example))
     if isinstance(value, TensorValue):
-        if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
-            raise state.refuse(value.code, "the truth of several values is ambiguous")
-        if is_constant_tensor(state, value):
-            # weights and what is made of them stay what they are
-            return state.static(bool(value.example))
-        among = TRUTHS if value.example.dtype is torch.bool else None
-        code = method_call(state.bind_result(value), "item")
-        return HostValue(bool(value.example), code, bool(value.second_example), among=among)
+        return truth_of_tensor(state, value)
     if isinstance(value, RecordValue):
         is_tuple = is_namedtuple(type(value.example))
         return state.static(

@@ -40,6 +40,7 @@ from regraft.splitting.specialising.changing_calls import (
 from regraft.splitting.specialising.code_running import run_operation
 from regraft.splitting.specialising.deciding_modules import has_to_be_followed, run_as_operation
 from regraft.splitting.specialising.either_values import require_tensor
+from regraft.splitting.specialising.followed_code import LocalFunction
 from regraft.splitting.specialising.generators import is_generator, read_at_once
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.lasting_effects import changes_outside
@@ -70,7 +71,7 @@ from regraft.splitting.specialising.stand_ins import (
     holds_local_function,
     read_sequence,
 )
-from regraft.splitting.specialising.state import LocalFunction, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.sums_and_extremes import find_extreme_position
 from regraft.splitting.specialising.table_lookups import get_from_table
 from regraft.splitting.specialising.tensor_calls import (
@@ -170,18 +171,20 @@ def read_either_numbers(
     )
     if not is_torch(callee.example) or not has_to_be_followed(state, code):
         return args, keywords
+    numbers = [read_either_number(state, value) for value in args]
+    return numbers, {key: read_either_number(state, value) for key, value in keywords.items()}
 
-    def read(value: Value) -> Value:
-        """Return the number, under a new name, where `value` is one or a tensor of one."""
-        is_whole = isinstance(value, EitherValue) and type(value.instead) is int
-        if not is_whole or not is_integer_scalar(value.example):
-            return value
-        numbers = int(value.example), int(value.second_example)
-        code = ast.Call(name("int"), [value.code], [])
-        twin = NO_TWIN if numbers[0] == numbers[1] else numbers[1]
-        return state.bind_in_host(HostValue(numbers[0], code, twin))
 
-    return [read(value) for value in args], {key: read(value) for key, value in keywords.items()}
+def read_either_number(state: Specialisation, value: Value) -> Value:
+    """Return the whole number that a value is on some paths, or a tensor of one on the others, as a
+    number that the host reads, under a new name; any other value as it is."""
+    is_whole = isinstance(value, EitherValue) and type(value.instead) is int
+    if not is_whole or not is_integer_scalar(value.example):
+        return value
+    numbers = int(value.example), int(value.second_example)
+    code = ast.Call(name("int"), [value.code], [])
+    twin = NO_TWIN if numbers[0] == numbers[1] else numbers[1]
+    return state.bind_in_host(HostValue(numbers[0], code, twin))
 
 
 # Each of the following evaluates some calls, and returns None for any other.
@@ -352,19 +355,14 @@ def make_local_function(
     if definition.decorator_list or any(
         isinstance(inner_node, unsupported_types) for inner_node in body_nodes(definition)
     ):
-        raise state.refuse(
-            node,
-            "decorators and global in an inner function are not supported",
-        )
+        raise state.refuse(node, "decorators and global in an inner function are not supported")
     defaults = [state.evaluate(default) for default in node.args.defaults]
     keyword_defaults = [
         state.evaluate(default) for default in node.args.kw_defaults if default is not None
     ]
     if not are_static([*defaults, *keyword_defaults]):
-        raise state.refuse(
-            node,
-            "a default of an inner function that is known only at run time is not supported",
-        )
+        reason = "a default of an inner function that is known only at run time is not supported"
+        raise state.refuse(node, reason)
     examples, keyword_examples = (
         [value.example for value in values] for values in (defaults, keyword_defaults)
     )

@@ -70,11 +70,9 @@ def carry_over(
         carried = carry_over_type(state, node, key, value, end)
     if carried is not None:
         return carried
-    widened = (
-        open_differing_sizes(get_alternative(value), get_alternative(end))
-        if can_widen(value, end)
-        else None
-    )
+    widened = None
+    if can_widen(value, end):
+        widened = open_differing_sizes(get_alternative(value), get_alternative(end))
     if widened is not None:
         state.values_decide_sizes = True
         bound = state.bind_name(key, widened)
@@ -116,13 +114,10 @@ def allow_none(state: Specialisation, key: str, value: Value, end: Value) -> Val
         if not (isinstance(side, StaticValue) and side.example is None)
     ]
     first, last = alternatives[0], alternatives[-1]
-    if (
-        not isinstance(first, (HostValue, TensorValue))
-        or type(first) is not type(last)
-        or first.fields
-        or last.fields
-        or not same_type(first, last)
-    ):
+    is_alike = type(first) is type(last) and not first.fields and not last.fields
+    if not isinstance(first, (HostValue, TensorValue)) or not is_alike:
+        return LostValue(name(key))
+    if not same_type(first, last):
         return LostValue(name(key))
     note_ragged(state, first.example, [last.example])
     if isinstance(first, TensorValue):

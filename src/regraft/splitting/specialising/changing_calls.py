@@ -20,10 +20,8 @@ from regraft.splitting.specialising.torch_calls import call_torch
 def call_in_place(state: Specialisation, call: Call) -> Value | None:
     """Return the value of a call that changes its first argument, a tensor under a name, and gives
     it, such as of `nn.ReLU(inplace=True)`: all names that hold the tensor hold the result, which is
-    computed of a copy. None for other calls.
-
-    Raises Unsplittable if anything else may see the change.
-    """
+    computed of a copy. None for other calls. Raises Unsplittable if anything else may see the
+    change."""
     argument = call.args[0] if call.args else None
     if not isinstance(argument, TensorValue) or not isinstance(argument.example, torch.Tensor):
         return None
@@ -43,11 +41,9 @@ def call_in_place(state: Specialisation, call: Call) -> Value | None:
 
 def call_with_out(state: Specialisation, call: Call) -> Value | None:
     """Return the value of a function of torch that writes its result into a tensor under a name,
-    `out`: all names that hold the tensor hold the result. None for other calls.
-
-    Raises Unsplittable for any other `out`, one of another type than the result, and if anything
-    else may see the change.
-    """
+    `out`: all names that hold the tensor hold the result. None for other calls. Raises Unsplittable
+    for any other `out`, one of another type than the result, and if anything else may see the
+    change."""
     out = call.keywords.get("out")
     if out is None or not is_torch(call.function) or out.example is None:
         return None

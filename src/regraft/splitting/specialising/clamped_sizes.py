@@ -31,11 +31,12 @@ def settle_clamped_sizes(
     state: Specialisation, node: ast.AST, value: TensorValue, observation: Observed
 ) -> TensorValue:
     """Return the value with those sizes open that are equal in both worlds, although they depend on
-    open sizes; with `state.clamps.guarded`, and where PyTorch cannot tell, the host checks instead
-    that they are as in the example.
+    open sizes: on symbols for these, as PyTorch computes them, or else on runs with smaller sizes.
 
-    Where the number of results may depend so, the host checks the size that decides it. Raises
-    Unsplittable where neither can be.
+    With `state.clamps.guarded` the host checks instead that these sizes are as in the example. It
+    checks all sizes that are equal in both worlds where none depends on open sizes, but a call
+    narrows and may raise for others, and the size that decides the number of results where that
+    may depend on it. Raises Unsplittable where the host cannot check.
     """
     if not is_suspect(state, value, observation):
         return value
@@ -89,13 +90,16 @@ def try_smaller_sizes(state: Specialisation, value: TensorValue) -> list[Shape]:
         if [result.ndim for result in results] != [*map(len, shapes)]:
             return []
         shapes = [
-            tuple(
-                size if size == other else None
-                for size, other in zip(shape, result.shape, strict=True)
-            )
+            drop_different_sizes(shape, result.shape)
             for shape, result in zip(shapes, results, strict=True)
         ]
     return shapes
+
+
+def drop_different_sizes(shape: Shape, other_shape: torch.Size) -> Shape:
+    """Return a shape with None for the sizes that are others in another shape of the same rank."""
+    pairs = zip(shape, other_shape, strict=True)
+    return tuple(size if size == other else None for size, other in pairs)
 
 
 def shrink(value: Value, count: int) -> Any:

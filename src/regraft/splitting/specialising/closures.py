@@ -7,8 +7,9 @@ from types import FunctionType
 from typing import Any
 
 from regraft.splitting.program.values import Names
+from regraft.splitting.specialising.followed_code import Frame, LocalFunction
 from regraft.splitting.specialising.path_joins import name_prefixes
-from regraft.splitting.specialising.state import Frame, LocalFunction, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 
 def drop_ended_names(state: Specialisation, prefix: str) -> Names:

@@ -32,10 +32,11 @@ from regraft.splitting.program.values import (
 from regraft.splitting.program.worlds import Longer
 from regraft.splitting.specialising.clamped_sizes import settle_clamped_sizes
 from regraft.splitting.specialising.constant_tables import check_host_operands
+from regraft.splitting.specialising.followed_code import NotRun
 from regraft.splitting.specialising.host_lists import length_depends, note_ragged
 from regraft.splitting.specialising.sizes_by_numbers import open_sizes_by_numbers
 from regraft.splitting.specialising.stand_ins import holds_stand_in
-from regraft.splitting.specialising.state import NotRun, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 # most operations in the second world: so many times those on the example, of which 10 more count
 OPERATION_FACTOR = 20
@@ -194,31 +195,43 @@ def run_in_world(
                 lambda: eval(compiled, scope), list_constant_tensors(state, code), operation_limit
             )
     except (Exception, NotRun) as problem:
-        failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
-        reason = f"{failure}: {type(problem).__name__}: {problem}"
-        if not is_second:
-            reason += (
-                "; both sides of each decision are followed with one example call, of the first 8"
-                " that one on which all of it runs: give a call that runs here, too"
-            )
-        raise state.refuse(node, reason, Unrunnable) from problem
+        raise state.refuse(node, reason_of_failure(problem, is_second), Unrunnable) from problem
+    refuse_effects(state, node, observation, stored_count)
+    return observation
+
+
+def reason_of_failure(problem: BaseException, is_second: bool) -> str:
+    """Return the reason why code that raised an error cannot be run in a world, the second one or
+    the first."""
+    failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
+    reason = f"{failure}: {type(problem).__name__}: {problem}"
+    if is_second:
+        return reason
+    return (
+        f"{reason}; both sides of each decision are followed with one example call, of the first 8"
+        " that one on which all of it runs: give a call that runs here, too"
+    )
+
+
+def refuse_effects(
+    state: Specialisation, node: ast.AST, observation: Observed, stored_count: int
+) -> None:
+    """Raise Unsplittable, or ReadInside, for what code did that was run, and that the host would
+    not do again: see `run_in_world`.
+
+    stored_count: the number of attributes of modules that were assigned before.
+    """
     if len(state.stored_attributes) > stored_count:
-        raise state.refuse(
-            node, "an attribute of a module is assigned in a call that cannot be followed"
-        )
+        reason = "an attribute of a module is assigned in a call that cannot be followed"
+        raise state.refuse(node, reason)
     if observation.random:
-        raise state.refuse(
-            node, "random numbers are drawn here; every run of the network would differ"
-        )
+        reason = "random numbers are drawn here; every run of the network would differ"
+        raise state.refuse(node, reason)
     if observation.changed:
         raise state.refuse(node, "a tensor that is used elsewhere is changed in place")
     if observation.reads and holds_tensor(observation.result):
-        raise state.refuse(
-            node,
-            "a value of a tensor is read inside a call that cannot be followed",
-            ReadInside,
-        )
-    return observation
+        reason = "a value of a tensor is read inside a call that cannot be followed"
+        raise state.refuse(node, reason, ReadInside)
 
 
 def read_in_worlds(
@@ -251,11 +264,8 @@ def run_operation(
 ) -> Value:
     """Run an operation on the example and return its value: a tensor where the result holds one,
     else a value of the host where an operand is one or a record, else a constant. No step is
-    appended.
-
-    Raises what `run_code` raises, and Unsplittable for a result without tensors of operands with
-    tensors: the host would have to compute it. None is allowed.
-    """
+    appended. Raises what `run_code` raises, and Unsplittable for a result but None without tensors
+    of operands with tensors, which the host would have to compute."""
     value = run_code(state, node, code)
     if isinstance(value, TensorValue):
         return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from regraft.splitting.program.control_flow import expand_comprehension
+from regraft.splitting.program.comprehensions import expand_comprehension
 from regraft.splitting.program.residual_expressions import MUTATORS
 from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.state import Specialisation

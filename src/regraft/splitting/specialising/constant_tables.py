@@ -62,10 +62,8 @@ def choose_element(
     state: Specialisation, node: ast.Subscript, base: StaticValue, index: Value
 ) -> None:
     """Raise Choice where an index known only at run time gives a module, or an element without a
-    literal of a constant container: a tensor, a function, a dictionary.
-
-    Raises Unsplittable for such a slice of modules.
-    """
+    literal of a constant container: a tensor, a function, a dictionary; raise Unsplittable for such
+    a slice of modules."""
     if not holds_objects(state, base.example):
         return
     if isinstance(index.code, ast.Slice):
@@ -76,12 +74,9 @@ def choose_element(
         )
     has_keys = isinstance(base.example, _WITH_KEYS)
     is_known = possible_constants(index) is not None
-    raise Choice(
-        node.slice,
-        list_possible_keys(base.example, index),
-        0 if has_keys or is_known else len(base.example),
-        error_of(base.example) if has_keys else "IndexError",
-    )
+    keys = list_possible_keys(base.example, index)
+    count = 0 if has_keys or is_known else len(base.example)
+    raise Choice(node.slice, keys, count, error_of(base.example) if has_keys else "IndexError")
 
 
 def error_of(dictionary: Any) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 
-from regraft.splitting.program.control_flow import mark_uses
 from regraft.splitting.program.residual_expressions import is_static_object, name
+from regraft.splitting.program.use_marks import mark_uses
 from regraft.splitting.program.value_tests import are_static, has_kind
 from regraft.splitting.program.values import (
     NO_TWIN,
@@ -22,10 +22,7 @@ from regraft.splitting.specialising.elements import make_tuple
 from regraft.splitting.specialising.host_displays import write_new_dictionary
 from regraft.splitting.specialising.object_changes import set_place
 from regraft.splitting.specialising.record_fields import operate_on_records
-from regraft.splitting.specialising.stand_ins import (
-    holds_stand_in,
-    make_object,
-)
+from regraft.splitting.specialising.stand_ins import holds_stand_in, make_object
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_number, read_slice_bound
 
@@ -93,9 +90,8 @@ def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value
     parts: list[ast.expr] = []
     for element in node.elts:
         if isinstance(element, ast.Starred):
-            parts.append(
-                ast.Call(name("list" if display_type is ast.List else "tuple"), [element.value], [])
-            )
+            constructor = name("list" if display_type is ast.List else "tuple")
+            parts.append(ast.Call(constructor, [element.value], []))
         elif parts and isinstance(parts[-1], display_type):
             parts[-1].elts.append(element)
         else:
@@ -108,12 +104,9 @@ def evaluate_starred(state: Specialisation, node: ast.List | ast.Tuple) -> Value
 
 
 def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
-    """Evaluate the slice in an index: return a HostValue if the host computes a bound, else a
-    StaticValue. Its example is None, as only its expression is used.
-
-    A bound that is a tensor of a single integer is read as a number. Raises Unsplittable for other
-    tensors and for records as bounds.
-    """
+    """Return the value of the slice in an index, of which only the expression is used: a HostValue
+    if the host computes a bound, else a StaticValue. A bound that is a tensor of a single integer
+    is read as a number; raise Unsplittable for other tensors and for records as bounds."""
     bound_nodes = {
         field: child for field, child in ast.iter_fields(node) if isinstance(child, ast.expr)
     }

@@ -18,9 +18,10 @@ from regraft.splitting.specialising.code_running import (
     list_constant_tensors,
     run_code,
 )
+from regraft.splitting.specialising.followed_code import NotRun
 from regraft.splitting.specialising.object_changes import undo_stores
 from regraft.splitting.specialising.stand_ins import holds_local_function
-from regraft.splitting.specialising.state import NotRun, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 
 def may_decide(state: Specialisation, code: ast.expr, operands: list[Value]) -> bool:
@@ -39,20 +40,12 @@ def has_to_be_followed(state: Specialisation, code: ast.expr) -> bool:
     """Return whether residual code cannot run as one operation: it reads a number that the host
     computes, or running it on the example reads a value of a tensor, assigns an attribute of a
     module (which is undone), or fails."""
-    for key in read_names(code) & state.names.keys():
+    for key in read_names(code) & state.names.keys() - state.size_names:
         value = state.names[key]
-        if (
-            isinstance(value, HostValue)
-            and holds_number(value.example)
-            and key not in state.size_names
-        ):
+        if isinstance(value, HostValue) and holds_number(value.example):
             return True  # a number is a tensor in its region, where what it decides need not show
-    scope = state.scope(
-        {
-            key: value.example
-            for key, value in {**state.names, **copy_read_names(state, code)}.items()
-        }
-    )
+    names = {**state.names, **copy_read_names(state, code)}
+    scope = state.scope({key: value.example for key, value in names.items()})
     compiled = compile(ast.fix_missing_locations(ast.Expression(code)), state.frame.path, "eval")
     stored_count = len(state.stored_attributes)
     try:
@@ -97,10 +90,8 @@ def run_as_operation(
     state: Specialisation, node: ast.Call, code: ast.Call, operands: list[Value]
 ) -> Value | None:
     """Run a function that gives tensors, or a constant, as one operation, and return its value.
-
     Returns None, so that the function is followed, where no operand is a tensor, one is a container
-    of the host, or values or sizes decide what is computed, and for other results.
-    """
+    of the host, or values or sizes decide what is computed, and for other results."""
     has_containers = any(
         isinstance(operand.example, (list, dict)) and not is_display(operand)
         for operand in operands

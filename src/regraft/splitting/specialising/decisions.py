@@ -121,15 +121,9 @@ def combine_truths(
         return first_truth if bool(second.example) == is_and else state.static(not is_and)
     state.steps.extend(followed.steps)
     # the first operand narrows names in the second only
-    state.names = {
-        **followed.names,
-        **state.names,
-    }
-    example = (
-        (first_truth.example and second.example)
-        if is_and
-        else (first_truth.example or second.example)
-    )
+    state.names = {**followed.names, **state.names}
+    examples = first_truth.example, second.example
+    example = (examples[0] and examples[1]) if is_and else (examples[0] or examples[1])
     among = TRUTHS if is_truth(first_truth) and is_truth(second) else None
     value = HostValue(example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among)
     is_ambiguous = not is_used_as_truth(node) and (first_truth.truth or is_truth_of_operand(second))

@@ -179,10 +179,8 @@ def call_native(
     if method_name == "__init__" and not isinstance(owner, dict) and not args and not keywords:
         return state.static(None)
     if handler is None or (keywords and method_name not in ("__init__", "update")):
-        raise state.refuse(
-            node,
-            f"{method_name} of a {type(owner).__name__} that forward makes is not supported",
-        )
+        reason = f"{method_name} of a {type(owner).__name__} that forward makes is not supported"
+        raise state.refuse(node, reason)
     if method_name in ("__init__", "update"):
         return update_dictionary(state, node, owner, *args, **keywords)
     if method_name in ("keys", "values", "items") and not getattr(node, "at_once", False):

@@ -124,18 +124,11 @@ def find_tested_constant(test: ast.expr) -> tuple[str, bool] | None:
     The tests are those of `write_constant_test`, and `x is not None`: where isinstance() is true,
     the name holds an array, not its constant.
     """
-    if (
-        isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Name)
-        and isinstance(test.ops[0], (ast.Is, ast.IsNot))
-    ):
-        return test.left.id, isinstance(test.ops[0], ast.Is)
-    if (
-        isinstance(test, ast.Call)
-        and isinstance(test.func, ast.Name)
-        and test.func.id == "isinstance"
-    ):
-        return (test.args[0].id, False) if isinstance(test.args[0], ast.Name) else None
+    match test:
+        case ast.Compare(ast.Name(key), [ast.Is() | ast.IsNot() as operator, *_]):
+            return key, isinstance(operator, ast.Is)
+        case ast.Call(ast.Name("isinstance"), [ast.Name(key), *_]):
+            return key, False
     return None
 
 

@@ -146,10 +146,8 @@ def evaluate_atom(state: Specialisation, code: ast.expr) -> Value | None:
 
 def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[Value] | None:
     """Return the elements that a loop over `values` visits, as values of their own; None if their
-    number is not known.
-
-    A tensor is first assigned to a new name by a step, and its rows are taken from that.
-    """
+    number is not known. A tensor is first assigned to a new name by a step, and its rows are taken
+    from that."""
     if is_dict_stand_in(state, values.example):
         return [state.static(key) for key in get_item_keys(state, node, values.example)]
     if isinstance(values, StaticValue):
@@ -163,15 +161,18 @@ def list_elements(state: Specialisation, node: ast.AST, values: Value) -> list[V
         and isinstance(values.example, torch.Tensor)
         and 0 not in open_dimensions(values)
     ):
-        # the source may assign to the tensor's name before the loop ends
-        rows = state.fresh_name()
-        state.steps.append(TensorStep(Assign(rows, values.code), state.location))
-        state.bind_name(rows, values)
-        places = map(ast.Constant, range(len(values.example)))
-        return [
-            run_code(state, node, ast.Subscript(name(rows), place, ast.Load())) for place in places
-        ]
+        return list_rows(state, node, values)
     return None
+
+
+def list_rows(state: Specialisation, node: ast.AST, tensor: TensorValue) -> list[Value]:
+    """Return the rows of a tensor as values of their own. It is assigned to a new name first, since
+    the source may assign to its name before a loop over the rows ends."""
+    rows = state.fresh_name()
+    state.steps.append(TensorStep(Assign(rows, tensor.code), state.location))
+    state.bind_name(rows, tensor)
+    places = map(ast.Constant, range(len(tensor.example)))
+    return [run_code(state, node, ast.Subscript(name(rows), place, ast.Load())) for place in places]
 
 
 def has_part_names(key: str, value: Value, names: Names) -> bool:
@@ -237,11 +238,8 @@ def list_region_elements(state: Specialisation, value: TensorValue) -> StaticVal
             raise state.refuse(
                 value.code, f"a {type(example).__name__} in a list that cannot be followed"
             )
-    return (
-        make_list(state, value.code, parts)
-        if type(value.example) is list
-        else make_tuple(state, parts)
-    )
+    is_list = type(value.example) is list
+    return make_list(state, value.code, parts) if is_list else make_tuple(state, parts)
 
 
 def take_elements(state: Specialisation, node: ast.AST, value: Value) -> list[Value]:

@@ -34,13 +34,14 @@ from regraft.splitting.specialising.decisions import (
     evaluate_conditional,
     evaluate_named_expression,
 )
+from regraft.splitting.specialising.followed_code import Frame
 from regraft.splitting.specialising.host_sets import (
     evaluate_set_comprehension,
     evaluate_set_display,
 )
 from regraft.splitting.specialising.indexing import evaluate_subscript
 from regraft.splitting.specialising.operators import evaluate_operator
-from regraft.splitting.specialising.state import Frame, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 
 def evaluate_constant(state: Specialisation, node: ast.Constant) -> Value:
@@ -98,10 +99,8 @@ def assert_assigned(state: Specialisation, node: ast.Name, key: str) -> None:
         raise state.refuse(node, f"{subject} cannot be part of a single ONNX file")
     if state.frame.may_repeat and state.frame.prefix:
         raise state.refuse(node, f"{subject} is not supported in a function that a loop calls")
-    for variable in (
-        key,
-        *(part.id for part in ast.walk(state.names[key].code) if isinstance(part, ast.Name)),
-    ):
+    parts = ast.walk(state.names[key].code)
+    for variable in (key, *(part.id for part in parts if isinstance(part, ast.Name))):
         value = state.names.get(variable)
         if value is not None and value.partial:
             state.names[variable] = replace(value, partial=False)

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Collection
 from dataclasses import replace
 
-from regraft.splitting.program.control_flow import changed_names
 from regraft.splitting.program.residual import HostStep, Loop, Step, leaves_block
 from regraft.splitting.program.residual_expressions import is_static_object, name
 from regraft.splitting.program.statements import Assign, assigned_names
@@ -21,11 +20,12 @@ from regraft.splitting.program.values import (
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.carried_names import carry_over_names, loses_value
 from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
+from regraft.splitting.specialising.followed_code import FollowedLoop
 from regraft.splitting.specialising.host_lists import is_ragged
 from regraft.splitting.specialising.object_unification import unify
 from regraft.splitting.specialising.path_joins import is_variable, join_partial, merge_paths
 from regraft.splitting.specialising.stand_ins import forget_dead_objects
-from regraft.splitting.specialising.state import FollowedLoop, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 # most times that a loop's body is followed again, because sizes opened or for another reason
 MAX_OPENINGS = 4
@@ -35,7 +35,8 @@ def list_assigned_names(state: Specialisation, node: ast.AST) -> set[str]:
     """Return the names, with the function's prefix, that the statements of a loop assign or change
     in place, and the names of the elements of tuples and records that these hold now."""
     keys = {
-        state.variable_name(variable) for variable in assigned_names(node) | changed_names(node)
+        state.variable_name(variable)
+        for variable in assigned_names(node) | names_changed_in_place(node)
     }
     for key in sorted(keys):
         value = state.names.get(key)
@@ -45,22 +46,14 @@ def list_assigned_names(state: Specialisation, node: ast.AST) -> set[str]:
 
 
 def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> None:
-    """Replace the values of these names in `state.names` by values that the host or regions
-    compute, whose constants are no longer known: a loop may change them.
-
-    Constants are first assigned to their names by host steps; an object that cannot be written down
-    becomes a LostValue. None stays known: a loop that changes it has its first iteration apart, and
-    what may be None is an EitherValue.
-    """
-    for key in sorted(keys):
-        if key not in state.names:
-            continue
+    """Replace the values of these names in `state.names`, which a loop may change, by values that
+    the host or regions compute. Constants are first assigned to their names by host steps; an
+    object that cannot be written down becomes a LostValue. None stays known: a loop that changes it
+    has its first iteration apart, and what may be None is an EitherValue."""
+    for key in sorted(keys & state.names.keys()):
         value = state.names[key] = state.names[key].drop_constants()
-        if (
-            isinstance(value, (StaticValue, HostValue))
-            and not isinstance(value.code, ast.Name)
-            and not value.fields
-        ):
+        is_written = isinstance(value.code, ast.Name) or bool(value.fields)
+        if isinstance(value, (StaticValue, HostValue)) and not is_written:
             if is_static_object(value):
                 state.names[key] = LostValue(name(key))
                 continue
@@ -253,3 +246,21 @@ def join_new_name(state: Specialisation, key: str, paths: list[tuple[list[Step],
     if is_single_tuple and key not in state.deleted_names:
         return {key: values[0][1]}
     return join_partial(state, key, values)
+
+
+def names_changed_in_place(node: ast.AST) -> set[str]:
+    """Return the names of the variables below a node that are changed in place by `x[i] = y` or an
+    attribute that ends in `_`, as in `x.add_(y)`. Methods of lists such as `append` do not
+    count."""
+    subscripts = (
+        part
+        for part in ast.walk(node)
+        if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store)
+    )
+    methods = (
+        part
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and part.attr.endswith("_")
+    )
+    bases = [*(subscript.value for subscript in subscripts), *(method.value for method in methods)]
+    return {base.id for base in bases if isinstance(base, ast.Name)}

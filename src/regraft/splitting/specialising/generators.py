@@ -15,10 +15,11 @@ import torch
 from regraft.splitting.program.control_flow import contains_leave, returns_in_loop
 from regraft.splitting.program.statements import assigned_names
 from regraft.splitting.program.values import StaticValue, Value
+from regraft.splitting.specialising.followed_code import Frame, LocalFunction
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.local_functions import body_nodes, make_stand_in_function
 from regraft.splitting.specialising.method_calls import evaluate_arguments
-from regraft.splitting.specialising.state import Frame, LocalFunction, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 YIELDS = (ast.Yield, ast.YieldFrom)
 # functions that use a generator up at once
@@ -145,8 +146,7 @@ def count_elements(state: Specialisation, node: ast.For) -> list[ast.stmt] | Non
         sequence_name = state.unused_name("sequence")
         sequence = ast.Name(sequence_name, ast.Load())
         setup.append(ast.Assign([ast.Name(sequence_name, ast.Store())], argument))
-        length = ast.Call(ast.Name("len", ast.Load()), [sequence], [])
-        checks.append(ast.If(ast.Compare(count, [ast.GtE()], [length]), [ast.Break()], []))
+        checks.append(leave_at_end(count, sequence))
         parts.append(ast.Subscript(sequence, count, ast.Load()))
     increment = ast.BinOp(count, ast.Add(), ast.Constant(1))
     body = [
@@ -163,6 +163,13 @@ def count_elements(state: Specialisation, node: ast.For) -> list[ast.stmt] | Non
     return module.body
 
 
+def leave_at_end(count: ast.expr, sequence: ast.expr) -> ast.stmt:
+    """Return the statement that leaves a loop where as many elements as a sequence has were
+    counted."""
+    length = ast.Call(ast.Name("len", ast.Load()), [sequence], [])
+    return ast.If(ast.Compare(count, [ast.GtE()], [length]), [ast.Break()], [])
+
+
 def make_callback(state: Specialisation, node: ast.For) -> Value:
     """Return the inner function that runs the body of a loop for one element, and returns whether
     the loop is left."""
@@ -175,15 +182,11 @@ def make_callback(state: Specialisation, node: ast.For) -> Value:
         *(assigned - state.frame.nonlocal_names),
         *(key for key in read if state.frame.prefix + key in state.names),
     }
+    goes_on = ast.Return(ast.Constant(False))
     definition = ast.FunctionDef(
         name=state.unused_name("body"),
         args=ast.arguments([], [ast.arg(element)], None, [], [], None, []),
-        body=[
-            ast.Nonlocal(sorted(assigned)),
-            assignment,
-            *body,
-            ast.Return(ast.Constant(False)),
-        ],
+        body=[ast.Nonlocal(sorted(assigned)), assignment, *body, goes_on],
         decorator_list=[],
     )
     return bind_function(state, node, definition, state.frame)
@@ -222,6 +225,14 @@ def bind_function(
     return state.static(function)
 
 
+def unread_name(name: str, definition: ast.AST) -> str:
+    """Return `name`, with underscores added until no variable of a function is called so."""
+    names = {part.id for part in ast.walk(definition) if isinstance(part, ast.Name)}
+    while name in names:
+        name += "_"
+    return name
+
+
 def make_calling_function(
     state: Specialisation, node: ast.For, generator: Generator
 ) -> tuple[Any, str]:
@@ -229,10 +240,7 @@ def make_calling_function(
     each `yield`, returning where that gives True; and the name of the parameter. Raises
     Unsplittable for a `yield` whose value is used."""
     definition, frame = find_definition(state, node, generator.function)
-    taken = {part.id for part in ast.walk(definition) if isinstance(part, ast.Name)}
-    name = "consume"
-    while name in taken:
-        name += "_"
+    name = unread_name("consume", definition)
     may_leave = any(
         isinstance(part, ast.Break) or contains_leave(part, ast.Break) for part in node.body
     )
@@ -243,11 +251,10 @@ def make_calling_function(
     definition.args.kw_defaults.append(None)
     definition.decorator_list = []
     defaults = generator.function.__defaults__ or ()
+    parameters = zip(definition.args.kwonlyargs, definition.args.kw_defaults, strict=True)
     keyword_defaults = [
         (generator.function.__kwdefaults__ or {})[parameter.arg]
-        for parameter, default in zip(
-            definition.args.kwonlyargs, definition.args.kw_defaults, strict=True
-        )
+        for parameter, default in parameters
         if default is not None
     ]
     function = make_stand_in_function(definition, [*defaults], keyword_defaults, frame.scope)

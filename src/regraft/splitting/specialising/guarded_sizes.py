@@ -56,6 +56,17 @@ def append_check(state: Specialisation, test: ast.expr, text: str) -> None:
     state.steps.append(HostStep(Check(test, message), state.location))
 
 
+def range_around(size: int, sizes: set[int]) -> tuple[int, int]:
+    """Return the first and the last of the sizes that follow each other without a gap around
+    `size`, which is one of them."""
+    low, high = size, size
+    while low - 1 in sizes:
+        low -= 1
+    while high + 1 in sizes:
+        high += 1
+    return low, high
+
+
 def guard_number_of_results(
     state: Specialisation, node: ast.AST, value: TensorValue
 ) -> TensorValue:
@@ -77,11 +88,7 @@ def guard_number_of_results(
     sizes = set(list_equal_sizes(state, value, key, dim))
     if size not in sizes:
         raise state.refuse(node, SEVERAL)
-    low, high = size, size
-    while low - 1 in sizes:
-        low -= 1
-    while high + 1 in sizes:
-        high += 1
+    low, high = range_around(size, sizes)
     code = write_size(name(key), dim)
     test = ast.Compare(ast.Constant(low), [ast.LtE(), ast.LtE()], [code, ast.Constant(high)])
     text = f"the size in dimension {dim} of the tensor that is divided is from {low} to {high}"

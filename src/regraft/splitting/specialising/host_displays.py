@@ -86,16 +86,11 @@ def write_codes(state: Specialisation, values: list[Value]) -> list[ast.expr]:
     return [state.write_for_host(value) for value in values]
 
 
-def write_object(
+def check_result_class(
     state: Specialisation, node: ast.AST, value: Value, field_values: dict[Any, Value]
-) -> Value:
-    """Return an object that forward returns as a value whose expression calls its class with
-    `field_values` as keywords; the class is noted in `state.results`, and the host gets one of this
-    name.
-
-    Raises Unsplittable for classes and fields that the host cannot make, and names that something
-    else has.
-    """
+) -> None:
+    """Raise Unsplittable for an object that forward returns whose class the host cannot make, or
+    whose class's name something else has; else note the class in `state.results`."""
     object_class = type(value.example)
     original_class = getattr(object_class, "stands_for", None)
     if original_class is not None:
@@ -119,6 +114,17 @@ def write_object(
         raise state.refuse(
             node, f"returns a {object_class.__name__}, while something else has this name, too"
         )
+
+
+def write_object(
+    state: Specialisation, node: ast.AST, value: Value, field_values: dict[Any, Value]
+) -> Value:
+    """Return an object that forward returns as a value whose expression calls its class with
+    `field_values` as keywords; the class is noted in `state.results`, and the host gets one of this
+    name. Raises Unsplittable for classes and fields that the host cannot make, and names that
+    something else has."""
+    object_class = type(value.example)
+    check_result_class(state, node, value, field_values)
     keywords = []
     for key, field_value in field_values.items():
         part = write_display(state, node, state.require_single_type(node, key, field_value))

@@ -53,11 +53,8 @@ def length_depends(state: Specialisation, code: ast.expr) -> bool:
         if isinstance(node, ast.Slice):
             deciding.append(node)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            deciding += (
-                [node]
-                if may_give_list(state, node.left) or may_give_list(state, node.right)
-                else []
-            )
+            if may_give_list(state, node.left) or may_give_list(state, node.right):
+                deciding.append(node)
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -146,19 +143,21 @@ def check_change(state: Specialisation, node: ast.AST, example: Any) -> None:
         )
 
 
+def aliases_of_lists(names: Names) -> dict[tuple[str, int], set[tuple[str, int]]]:
+    """Return for each list in a value of the host, by its name and its place in the value, the
+    other names and places of the same list."""
+    holders: dict[int, set[tuple[str, int]]] = {}
+    for key, value in names.items():
+        if isinstance(value, HostValue):
+            for place, inner_list in enumerate(lists_in(value.example)):
+                holders.setdefault(id(inner_list), set()).add((key, place))
+    return {holder: group - {holder} for group in holders.values() for holder in group}
+
+
 def note_partly_aliased(state: Specialisation, paths: list[Names]) -> None:
     """Note in `state.partly_aliased` the lists that two names hold on some of the paths that meet,
     and not on others. paths: the names at the end of each."""
-    aliases_by_path: list[dict[tuple[str, int], set[tuple[str, int]]]] = []
-    for names in paths:
-        holders: dict[int, set[tuple[str, int]]] = {}
-        for key, value in names.items():
-            if isinstance(value, HostValue):
-                for place, inner_list in enumerate(lists_in(value.example)):
-                    holders.setdefault(id(inner_list), set()).add((key, place))
-        aliases_by_path.append(
-            {holder: group - {holder} for group in holders.values() for holder in group}
-        )
+    aliases_by_path = list(map(aliases_of_lists, paths))
     for key, place in {holder for aliases in aliases_by_path for holder in aliases}:
         if any(
             aliases.get((key, place), set()) != aliases_by_path[0].get((key, place), set())

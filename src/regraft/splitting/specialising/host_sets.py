@@ -118,11 +118,8 @@ def call_set_method(
             node, f"{method_name} of a set is not supported; write it with add, discard and in"
         )
     check_members(state, node, args)
-    code = ast.Call(
-        ast.Attribute(base.code, method_name, ast.Load()),
-        [write_members(state, arg) for arg in args],
-        [],
-    )
+    members = [write_members(state, arg) for arg in args]
+    code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), members, [])
     if method_name not in MUTATORS and not method_name.endswith("_update"):
         value = run_code(state, node, code)
         if type(value.example) is set:

@@ -7,7 +7,12 @@ import ast
 import torch
 
 from regraft.splitting.program.record_classes import is_namedtuple
-from regraft.splitting.program.residual_expressions import is_integer_scalar, literal_range, name
+from regraft.splitting.program.residual_expressions import (
+    is_integer_scalar,
+    literal_range,
+    method_call,
+    name,
+)
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -52,13 +57,11 @@ def evaluate_subscript(state: Specialisation, node: ast.Subscript) -> Value:
     base = require_tensor(state, node, state.evaluate(node.value), "TypeError")
     if isinstance(base, RecordValue) and is_namedtuple(type(base.example)):
         base = convert_to_tuple(state, base)
-    index = state.chosen_indices.get(id(node.slice)) or bind_number(
-        state, state.evaluate(node.slice)
-    )
+    chosen = state.chosen_indices.get(id(node.slice))
+    index = chosen or bind_number(state, state.evaluate(node.slice))
     if is_stand_in(state, base.example):
-        return call_object_method(
-            state, node, find_special_method(state, node, base.example, "__getitem__"), [index], {}
-        )
+        method = find_special_method(state, node, base.example, "__getitem__")
+        return call_object_method(state, node, method, [index], {})
     if is_constant_position(index) and holds_stand_in(state, base.example):
         place = range(len(base.example))[index.example]
         return get_typed_element(state, node, base, place)
@@ -208,23 +211,16 @@ def convert_list(state: Specialisation, node: ast.AST, numbers: Value) -> Value:
         numbers = bind_fresh(state, numbers)
     kinds = {type(number) for number in numbers.example}
     if numbers.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
-        raise state.refuse(
-            node, "a list of anything but numbers of one type, as a tensor, is not supported"
-        )
+        reason = "a list of anything but numbers of one type, as a tensor, is not supported"
+        raise state.refuse(node, reason)
     tensor = torch.tensor(numbers.example, dtype=None if kinds else torch.int64)
     has_length = has_definite_length(state, numbers)
     state.values_decide_sizes = state.values_decide_sizes or not has_length
     dtype_name = ast.Constant(str(tensor.dtype).partition(".")[2])
-    code = ast.Call(
-        ast.Attribute(name("numpy"), "asarray", ast.Load()), [numbers.code, dtype_name], []
-    )
-    return state.bind_in_host(
-        TensorValue(
-            tensor,
-            code,
-            NO_TWIN if has_length else lengthen(tensor, [0]),
-        )
-    )
+    function = ast.Attribute(name("numpy"), "asarray", ast.Load())
+    code = ast.Call(function, [numbers.code, dtype_name], [])
+    twin = NO_TWIN if has_length else lengthen(tensor, [0])
+    return state.bind_in_host(TensorValue(tensor, code, twin))
 
 
 def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
@@ -236,9 +232,7 @@ def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
     is_single = not isinstance(index.code, ast.Tuple)
     index_codes = [index.code] if is_single else list(index.code.elts)  # type: ignore[attr-defined]
     examples = [index.example] if is_single or index.example is None else list(index.example)
-    if len(index_codes) != len(examples) or not any(
-        is_integer_scalar(example) for example in examples
-    ):
+    if len(index_codes) != len(examples) or not any(map(is_integer_scalar, examples)):
         return base, index
     adds_dimension = [
         example is None and not isinstance(index_code, ast.Slice)
@@ -249,13 +243,8 @@ def select_by_index(base: Value, index: Value) -> tuple[Value, Value]:
     code = base.code
     for dim, example in enumerate(examples):
         if is_integer_scalar(example):
-            position = ast.Call(
-                ast.Attribute(index_codes[dim], "reshape", ast.Load()), [ast.Constant(1)], []
-            )
-            select = ast.Attribute(code, "index_select", ast.Load())
-            code, index_codes[dim] = (
-                ast.Call(select, [ast.Constant(dim), position], []),
-                ast.Constant(0),
-            )
+            position = method_call(index_codes[dim], "reshape", ast.Constant(1))
+            code = method_call(code, "index_select", ast.Constant(dim), position)
+            index_codes[dim] = ast.Constant(0)
     remaining_index = index_codes[0] if is_single else ast.Tuple(index_codes, ast.Load())
     return base.with_code(code), index.with_code(remaining_index)

@@ -8,20 +8,20 @@ import textwrap
 from typing import Any
 
 from regraft.splitting.program import deque_class
-from regraft.splitting.program.control_flow import (
-    WithoutLeavingElses,
-    assign_to,
+from regraft.splitting.program.control_flow import assign_to, move_exits_to_tails
+from regraft.splitting.program.early_returns import (
     attach_following,
-    mark_uses,
-    move_exits_to_tails,
     without_loop_returns,
     without_try_returns,
 )
+from regraft.splitting.program.leaving_elses import WithoutLeavingElses
+from regraft.splitting.program.use_marks import mark_uses
 from regraft.splitting.program.value_tests import has_kind
 from regraft.splitting.program.values import LostValue, StaticValue, Value
 from regraft.splitting.specialising.closures import drop_ended_names
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.elements import get_element, make_tuple
+from regraft.splitting.specialising.followed_code import Frame, LocalFunction
 from regraft.splitting.specialising.lasting_effects import find_changed_container
 from regraft.splitting.specialising.local_functions import (
     body_nodes,
@@ -34,7 +34,7 @@ from regraft.splitting.specialising.stand_ins import (
     holds_local_function,
     make_object,
 )
-from regraft.splitting.specialising.state import Frame, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import store_name
 
 
@@ -46,30 +46,15 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
     prefix: what its names in `state.names` begin with.
     """
     if function in state.local_functions:
-        local_function = state.local_functions[function]
-        state.frame = Frame(local_function.frame.path, local_function.frame.scope, prefix)
-        state.frame.own_names, state.frame.outer = (
-            own_names(local_function.definition),
-            local_function.frame,
-        )
-        state.frame.nonlocal_names = nonlocal_names(local_function.definition)
-        state.frame.may_repeat = state.loop_depth > 0
-        return prepare_definition(state, local_function.definition)
+        return enter_local_function(state, state.local_functions[function], prefix)
     try:
         function = find_followed(function)
-        lines, start = inspect.getsourcelines(getattr(function, "__code__", function))
-        path = inspect.getsourcefile(function) or "<unknown>"
+        definition, path = read_definition(function)
     except (OSError, TypeError) as problem:
         raise state.refuse(ast.Pass(), f"{function!r} has no source that can be read") from problem
-    tree = ast.parse(textwrap.dedent("".join(lines)))
-    ast.increment_lineno(tree, start - 1)
-    definition = tree.body[0]
     if path == deque_class.__file__:  # an error names the line that uses the deque
         path = state.frame.path
-        for part in ast.walk(definition):
-            if hasattr(part, "lineno"):
-                line = state.frame.line
-                vars(part).update(lineno=line, end_lineno=line, col_offset=0, end_col_offset=0)
+        move_to_line(definition, state.frame.line)
     state.frame = Frame(path, dict(function.__globals__), prefix)
     if function.__closure__:
         cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
@@ -94,6 +79,36 @@ def prepare_definition(state: Specialisation, definition: ast.FunctionDef) -> as
     return definition
 
 
+def read_definition(function: Any) -> tuple[ast.stmt, str]:
+    """Return the statement that defines a function, with the lines of its file, and the path of the
+    file; raise OSError or TypeError for a function without source."""
+    lines, start = inspect.getsourcelines(getattr(function, "__code__", function))
+    path = inspect.getsourcefile(function) or "<unknown>"
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    ast.increment_lineno(tree, start - 1)
+    return tree.body[0], path
+
+
+def enter_local_function(
+    state: Specialisation, local_function: LocalFunction, prefix: str
+) -> ast.FunctionDef:
+    """Make a local function the one whose statements are specialised next, as `enter_function`
+    does, and return its definition."""
+    definition = local_function.definition
+    state.frame = Frame(local_function.frame.path, local_function.frame.scope, prefix)
+    state.frame.own_names, state.frame.outer = own_names(definition), local_function.frame
+    state.frame.nonlocal_names = nonlocal_names(definition)
+    state.frame.may_repeat = state.loop_depth > 0
+    return prepare_definition(state, definition)
+
+
+def move_to_line(tree: ast.AST, line: int) -> None:
+    """Set the place of every node of a tree that has one to the beginning of a line."""
+    for part in ast.walk(tree):
+        if hasattr(part, "lineno"):
+            vars(part).update(lineno=line, end_lineno=line, col_offset=0, end_col_offset=0)
+
+
 def inline(
     state: Specialisation,
     node: ast.AST,
@@ -115,27 +130,10 @@ def inline(
             "functions call each other too deeply: a recursion has to end by what is known when the"
             " network is split, after 20 calls at most; write it as a loop",
         )
-    outer_frame, number = state.frame, state.next_number()
+    outer_frame, prefix = state.frame, f"f{state.next_number()}_"
     loops, state.loops = state.loops, []
-    definition = enter_function(state, function, f"f{number}_")
-    result = state.unused_name("loop_result")
-    state.guarded_names.add(state.frame.prefix + result)
-    returned = state.unused_name("loop_returned")
-    statements = without_try_returns(definition.body, result, returned)
-    statements = without_loop_returns(statements, result, returned)
-    if all(returns_none(part) for part in body_nodes(definition)):
-        # else there is no value where no return in a loop was taken
-        statements = [assign_to(definition, result, ast.Constant(None)), *statements]
-    body = move_exits_to_tails(
-        [*statements, ast.copy_location(ast.Return(None), definition)], ast.Return
-    )
-    attach_following(body, result, returned)
-    returns = [node for node in body_nodes(ast.Module(body, [])) if isinstance(node, ast.Return)]
-    for statement in returns:
-        if id(statement) not in last_returns(body):
-            raise state.refuse(
-                statement, "a return in try, or in a with that others follow, is not supported"
-            )
+    definition = enter_function(state, function, prefix)
+    body = move_returns_to_tails(state, definition)
     bind_arguments(state, node, function, owner, args, keywords, definition)
     if state.pending[-1] is not None:
         state.pending[-1].clear()  # the arguments have names now
@@ -144,7 +142,6 @@ def inline(
     state.call_depth -= 1
     key = f"{state.frame.prefix}result"
     state.frame, state.loops = outer_frame, loops
-    prefix = f"f{number}_"
     state.unread_names.update(variable for variable in state.names if variable.startswith(key))
     state.names = drop_ended_names(state, prefix)
     forget_dead_objects(state)
@@ -155,6 +152,28 @@ def inline(
             node, "what is returned has different types or shapes on different paths"
         )
     return value
+
+
+def move_returns_to_tails(state: Specialisation, definition: ast.FunctionDef) -> list[ast.stmt]:
+    """Return the statements of the function that was entered with each return at the end of a path,
+    and with one at the end; raise Unsplittable for returns that cannot be moved there. Two
+    variables are reserved for it."""
+    result = state.unused_name("loop_result")
+    state.guarded_names.add(state.frame.prefix + result)
+    returned = state.unused_name("loop_returned")
+    statements = without_try_returns(definition.body, result, returned)
+    statements = without_loop_returns(statements, result, returned)
+    if all(returns_none(part) for part in body_nodes(definition)):
+        # else there is no value where no return in a loop was taken
+        statements = [assign_to(definition, result, ast.Constant(None)), *statements]
+    end = ast.copy_location(ast.Return(None), definition)
+    body = move_exits_to_tails([*statements, end], ast.Return)
+    attach_following(body, result, returned)
+    for node in body_nodes(ast.Module(body, [])):
+        if isinstance(node, ast.Return) and id(node) not in last_returns(body):
+            reason = "a return in try, or in a with that others follow, is not supported"
+            raise state.refuse(node, reason)
+    return body
 
 
 def returns_none(node: ast.AST) -> bool:

@@ -73,13 +73,8 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
     base = state.evaluate(target.value)
     state.pending.pop()
     if is_stand_in(state, base.example):
-        call_object_method(
-            state,
-            target,
-            find_special_method(state, target, base.example, "__setitem__"),
-            [index, value],
-            {},
-        )
+        method = find_special_method(state, target, base.example, "__setitem__")
+        call_object_method(state, target, method, [index, value], {})
         return
     if isinstance(base, HostValue) and isinstance(base.example, list):
         put_in_list(state, target, base, index, value)
@@ -93,12 +88,8 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
     change = set_row if is_number_of_host(state, index) and base.example.ndim else set_element
     function = state.alias_global("changed", change)
     code = ast.Call(function, [base.code, index.code, value.code], [])
-    replace_aliases(
-        state,
-        key,
-        find_aliases(state, target, key),
-        run_operation(state, target, code, [base, value]),
-    )
+    aliases = find_aliases(state, target, key)
+    replace_aliases(state, key, aliases, run_operation(state, target, code, [base, value]))
 
 
 def put_in_list(
@@ -109,20 +100,15 @@ def put_in_list(
     changes, too, unless it lacks the element."""
     index = read_slice_bound(state, target.slice, index)
     if type(index.example) is not int or is_static_object(value) or isinstance(value, RecordValue):
-        raise state.refuse(
-            target, "only plain data at a whole number can be put into a list of the host"
-        )
+        reason = "only plain data at a whole number can be put into a list of the host"
+        raise state.refuse(target, reason)
     check_no_list_read(state, target)
     check_change(state, target, base.example)
     code = state.write_for_host(value)
-    if id(base.example) not in state.ragged or -len(base.example) <= index.example < len(
-        base.example
-    ):
-        run_code(
-            state,
-            target,
-            ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []),
-        )
+    is_present = -len(base.example) <= index.example < len(base.example)
+    if id(base.example) not in state.ragged or is_present:
+        set_item = ast.Attribute(base.code, "__setitem__", ast.Load())
+        run_code(state, target, ast.Call(set_item, [index.code, code], []))
     state.steps.append(HostStep(StoreItem(base.code, index.code, code)))
 
 
@@ -168,15 +154,7 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
     True; return False for any other call. After `resize_` nothing may read the tensor until it is
     assigned anew. Raise Unsplittable for a method that would change the tensor's type."""
     method = node.func
-    if not (
-        isinstance(method, ast.Attribute)
-        and method.attr.endswith("_")
-        and not method.attr.endswith("__")
-    ):
-        return False
-    if not isinstance(method.value, (ast.Name, ast.Attribute, ast.Subscript)):
-        return False
-    if not hasattr(torch.Tensor, method.attr[:-1]):
+    if not isinstance(method, ast.Attribute) or not may_change_in_place(method):
         return False
     base = state.evaluate(method.value)
     key = find_holder(state, method.value, base)
@@ -196,6 +174,14 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
         )
     replace_aliases(state, key, aliases, value)
     return True
+
+
+def may_change_in_place(method: ast.Attribute) -> bool:
+    """Return whether a method has the name of one that changes a tensor in place, such as `add_`,
+    and is one of a name, an attribute or an element."""
+    is_in_place = method.attr.endswith("_") and not method.attr.endswith("__")
+    is_readable = isinstance(method.value, (ast.Name, ast.Attribute, ast.Subscript))
+    return is_in_place and is_readable and hasattr(torch.Tensor, method.attr[:-1])
 
 
 def forget_elements(state: Specialisation, aliases: list[str]) -> None:

@@ -102,9 +102,8 @@ def split_by_list(
         bounds: list[Value] = [state.static(None), *parts, state.static(None)]
     else:
         bounds = add_sizes(state, node, parts)
-        check_sizes(
-            state, node, parts, bounds[-1], get_element(state, get_shape(state, tensor), axis)
-        )
+        size = get_element(state, get_shape(state, tensor), axis)
+        check_sizes(state, node, parts, bounds[-1], size)
     slices = [
         take_slice(state, node, tensor, axis, lower, upper) for lower, upper in pairwise(bounds)
     ]

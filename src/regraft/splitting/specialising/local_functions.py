@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.specialising.state import NotRun
+from regraft.splitting.specialising.followed_code import NotRun
 
 # what has names of its own
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -37,20 +37,7 @@ def make_stand_in_function(
     defaults, keyword_defaults: the values of the positional and of the keyword-only defaults.
     scope: the globals of the definition, of which the function gets only `__name__`.
     """
-    parameters = copy.deepcopy(node.args)
-    for parameter in [
-        *parameters.posonlyargs,
-        *parameters.args,
-        *parameters.kwonlyargs,
-        parameters.vararg,
-        parameters.kwarg,
-    ]:
-        if parameter is not None:
-            parameter.annotation = None
-    parameters.defaults = [ast.Constant(None) for _ in parameters.defaults]
-    parameters.kw_defaults = [
-        None if default is None else ast.Constant(None) for default in parameters.kw_defaults
-    ]
+    parameters = without_expressions(node.args)
     function_name = node.name if isinstance(node, ast.FunctionDef) else "local"
     body: list[ast.stmt] = [ast.Raise(ast.Call(ast.Name("NotRun", ast.Load()), [], []))]
     definition = ast.FunctionDef(
@@ -72,6 +59,25 @@ def make_stand_in_function(
     if isinstance(node, ast.Lambda):
         function.__name__ = function.__qualname__ = "<lambda>"
     return function
+
+
+def list_parameters(arguments: ast.arguments) -> list[ast.arg]:
+    """Return all parameters of a definition, `*args` and `**kwargs` last."""
+    starred = [parameter for parameter in (arguments.vararg, arguments.kwarg) if parameter]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *starred]
+
+
+def without_expressions(arguments: ast.arguments) -> ast.arguments:
+    """Return a copy of the parameters of a definition without annotations, and with None as each
+    default."""
+    parameters = copy.deepcopy(arguments)
+    for parameter in list_parameters(parameters):
+        parameter.annotation = None
+    parameters.defaults = [ast.Constant(None) for _ in parameters.defaults]
+    parameters.kw_defaults = [
+        None if default is None else ast.Constant(None) for default in parameters.kw_defaults
+    ]
+    return parameters
 
 
 def find_followed(function: Any) -> Any:
@@ -98,15 +104,7 @@ def own_names(definition: ast.FunctionDef) -> set[str]:
     """Return the names that belong to the function itself: its parameters, what it assigns or
     deletes itself, comprehension variables among it, and the functions, classes and imports in
     it."""
-    parameters = definition.args
-    arguments = [
-        *parameters.posonlyargs,
-        *parameters.args,
-        *parameters.kwonlyargs,
-        parameters.vararg,
-        parameters.kwarg,
-    ]
-    names = {argument.arg for argument in arguments if argument is not None}
+    names = {parameter.arg for parameter in list_parameters(definition.args)}
     for node in body_nodes(definition):
         if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
             names.add(node.id)

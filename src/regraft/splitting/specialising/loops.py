@@ -10,13 +10,9 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import Unrunnable, Unsplittable
-from regraft.splitting.program.control_flow import (
-    peel_for,
-    peel_while,
-    single_iteration_body,
-    without_else,
-)
+from regraft.splitting.program.leaving_elses import without_else
 from regraft.splitting.program.literals import literal
+from regraft.splitting.program.loop_peeling import peel_for, peel_while, single_iteration_body
 from regraft.splitting.program.residual import (
     Branch,
     HostStep,
@@ -33,14 +29,13 @@ from regraft.splitting.program.value_tests import list_parts
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.assignments import store
 from regraft.splitting.specialising.carried_names import NotSettled
-from regraft.splitting.specialising.elements import (
-    list_elements,
-)
+from regraft.splitting.specialising.elements import list_elements
 from regraft.splitting.specialising.fixpoint import (
     follow_to_fixpoint,
     forget_constants,
     list_assigned_names,
 )
+from regraft.splitting.specialising.followed_code import FollowedLoop
 from regraft.splitting.specialising.generators import (
     count_elements,
     execute_for_generator,
@@ -49,7 +44,7 @@ from regraft.splitting.specialising.generators import (
 from regraft.splitting.specialising.mapped_elements import expand_mapped_loop
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import read_sequence
-from regraft.splitting.specialising.state import FollowedLoop, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
 
 MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
@@ -75,16 +70,31 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
     body = single_iteration_body(node)
     if len(elements) > MAX_UNROLLED:
         raise state.refuse(node, f"more than {MAX_UNROLLED} iterations to unroll")
-    # the loop changes these after it has evaluated its iterable
-    assigned = list_assigned_names(state, node)
-    elements = [
-        (
-            bind_fresh(state, element)
-            if not isinstance(element, StaticValue) and read_names(element.code) & assigned
-            else element
-        )
-        for element in elements
-    ]
+    elements = bind_elements_of_changed_names(state, node, elements)
+    steps = follow_iterations(state, node, loop, elements, body)
+    if isinstance(iterable.example, range):
+        note_unrolled(state, node, steps)
+    if not exits:
+        state.steps.extend(steps)
+        return
+    falls_through = not leaves_block(steps)
+    if falls_through:
+        exits.append((steps, state.names))
+    merge_paths(state, exits, drop_leaving=False)
+    if falls_through:
+        steps.append(HostStep(Break()))
+    state.steps.append(Loop(steps))
+
+
+def follow_iterations(
+    state: Specialisation,
+    node: ast.For,
+    loop: FollowedLoop,
+    elements: list[Value],
+    body: list[ast.stmt],
+) -> list[Step]:
+    """Specialise the statements `body` of a loop for one element after the other, then its `else`
+    and what follows it; return their steps, which are not appended."""
     outer_steps, state.steps = state.steps, []
     outer_loops, state.loops = state.loops, [*state.loops, loop]
     # rows of a tensor are taken one by one; of modules there may be many, and none of them
@@ -101,18 +111,23 @@ def execute_for(state: Specialisation, node: ast.For) -> None:
         state.execute_block([*node.orelse, *getattr(node, "following", ())])
     state.loops = outer_loops
     steps, state.steps = state.steps, outer_steps
-    if isinstance(iterable.example, range):
-        note_unrolled(state, node, steps)
-    if not exits:
-        state.steps.extend(steps)
-        return
-    if not leaves_block(steps):
-        exits.append((steps, state.names))
-        merge_paths(state, exits, drop_leaving=False)
-        steps.append(HostStep(Break()))
-    else:
-        merge_paths(state, exits, drop_leaving=False)
-    state.steps.append(Loop(steps))
+    return steps
+
+
+def bind_elements_of_changed_names(
+    state: Specialisation, node: ast.For, elements: list[Value]
+) -> list[Value]:
+    """Return the elements of a loop; those whose expressions read names that the loop assigns, and
+    so changes after it has evaluated its iterable, are bound to new names first."""
+    assigned = list_assigned_names(state, node)
+    return [
+        (
+            bind_fresh(state, element)
+            if not isinstance(element, StaticValue) and read_names(element.code) & assigned
+            else element
+        )
+        for element in elements
+    ]
 
 
 def follow_generator(state: Specialisation, node: ast.For) -> bool:
@@ -171,16 +186,10 @@ def follow_or_peel(
 ) -> None:
     """Call `follow`, which specialises a loop; if it raises NotSettled, because the first iteration
     leaves values of other types, undo its effects and specialise `peel()` instead, the statement
-    with the first iteration apart.
-
-    Raises Unsplittable if this was done for the loop already.
-    """
+    with the first iteration apart. Raises Unsplittable if this was done for the loop already."""
     steps, names = list(state.steps), state.fork_names(state.names)
-    varying, changed, entered = (
-        set(state.varying_names),
-        set(state.changed_names),
-        state.not_entered,
-    )
+    varying, changed = set(state.varying_names), set(state.changed_names)
+    entered = state.not_entered
     try:
         follow()
     except NotSettled as problem:

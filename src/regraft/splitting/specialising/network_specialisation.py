@@ -46,32 +46,40 @@ def specialise_network(
     variable may be read that only some of the paths assign.
     """
     state.scratch, state.allows_partial = scratch, partial
-    call = calls[0]
     definition = enter_forward(state, type(state.model).forward)
     # they may hide what Python has built in, such as `input`
     state.variables = state.frame.own_names
     if "numpy" in state.variables:
         raise state.refuse(definition, "a variable of the name numpy is not supported")
     bind_owner(state, definition, state.model)
-    for key, value in call.items():
-        if isinstance(value, torch.Tensor):
-            state.inputs.append(value)
-            state.bind_name(
-                key,
-                TensorValue(
-                    value,
-                    name(key),
-                    make_input_twin([other_call[key] for other_call in calls]),
-                ),
-            )
-        else:
-            state.names[key] = StaticValue(value, literal(value) or name(key))
+    bind_inputs(state, calls)
     if state.frame.path.endswith(WRAPPER_SUFFIX):
         definition = enter_wrapped(state, definition)
     state.execute_block(definition.body)
     if not leaves_block(state.steps):
         state.steps.append(HostStep(Return(ast.Constant(None))))
     return state.steps
+
+
+def bind_inputs(state: Specialisation, calls: list[dict[str, Any]]) -> None:
+    """Let the names of the arguments hold those of the first call; sizes in which the calls differ
+    are open."""
+    for key, value in calls[0].items():
+        if isinstance(value, torch.Tensor):
+            state.inputs.append(value)
+            twin = make_input_twin([call[key] for call in calls])
+            state.bind_name(key, TensorValue(value, name(key), twin))
+        else:
+            state.names[key] = StaticValue(value, literal(value) or name(key))
+
+
+def call_with_parameters(function_name: str, arguments: ast.arguments) -> ast.Call:
+    """Return the call of a function with the parameters of another one as arguments."""
+    positional = [name(parameter.arg) for parameter in [*arguments.posonlyargs, *arguments.args]]
+    keywords = [
+        ast.keyword(parameter.arg, name(parameter.arg)) for parameter in arguments.kwonlyargs
+    ]
+    return ast.Call(name(function_name), positional, keywords)
 
 
 def enter_forward(state: Specialisation, forward: Any) -> ast.FunctionDef:
@@ -87,15 +95,7 @@ def enter_forward(state: Specialisation, forward: Any) -> ast.FunctionDef:
     alias = state.unused_name("decorated")
     state.frame.own_names.discard(alias)
     state.frame.scope[alias] = followed
-    positional = [*definition.args.posonlyargs, *definition.args.args]
-    call = ast.Call(
-        ast.Name(alias, ast.Load()),
-        [ast.Name(parameter.arg, ast.Load()) for parameter in positional],
-        [
-            ast.keyword(parameter.arg, ast.Name(parameter.arg, ast.Load()))
-            for parameter in definition.args.kwonlyargs
-        ],
-    )
+    call = call_with_parameters(alias, definition.args)
     statement = ast.copy_location(ast.Return(call), definition)
     definition.body = [ast.fix_missing_locations(statement)]
     return definition

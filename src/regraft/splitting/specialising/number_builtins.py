@@ -79,11 +79,8 @@ def zip_rows(
     if function_name == "enumerate" and len(sequences) > 1:
         return None
     known_lists = list_each_sequence(state, node, sequences)
-    if (
-        keywords
-        or known_lists is None
-        or (strict is not None and not isinstance(strict, StaticValue))
-    ):
+    is_strict_known = strict is None or isinstance(strict, StaticValue)
+    if keywords or known_lists is None or not is_strict_known:
         return None
     if function_name == "enumerate":
         known_lists.insert(0, [state.static(place) for place in range(len(known_lists[0]))])
@@ -142,9 +139,8 @@ def call_math(
     if not isinstance(value.example, (int, float)):
         raise state.refuse(node, f"math.{function_name}, which gives no number, is not supported")
     if "math" in state.variables:
-        raise state.refuse(
-            node, f"math.{function_name} beside a variable of the name math is not supported"
-        )
+        reason = f"math.{function_name} beside a variable of the name math is not supported"
+        raise state.refuse(node, reason)
     function = ast.Attribute(name("math"), function_name, ast.Load())
     code = ast.Call(function, codes[:count], keywords)
     return state.bind_in_host(replace(convert_to_host(value), code=code, among=None))

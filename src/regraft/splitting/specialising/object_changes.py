@@ -38,11 +38,7 @@ def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) ->
     """Store a value under `key`, the name of an object, or of a place of an object or module, by
     steps, and note the change in `state.changed_names`; raise Unsplittable if a pending value reads
     the place."""
-    old_names = {
-        candidate
-        for candidate in state.names
-        if candidate == key or candidate.startswith(f"{key}__")
-    }
+    old_names = list_places(state, key)
     if any(
         old_names & read_names(waiting.code) for values in state.pending for waiting in values or ()
     ):
@@ -50,11 +46,12 @@ def store_place(state: Specialisation, node: ast.AST, key: str, value: Value) ->
             node, f"{key.partition('_')[2]} changes within an expression that reads it, too"
         )
     store_name(state, key, value)
-    state.changed_names |= old_names | {
-        candidate
-        for candidate in state.names
-        if candidate == key or candidate.startswith(f"{key}__")
-    }
+    state.changed_names |= old_names | list_places(state, key)
+
+
+def list_places(state: Specialisation, key: str) -> set[str]:
+    """Return the names of an object, or of a place, and of all places in it."""
+    return {name for name in state.names if name == key or name.startswith(f"{key}__")}
 
 
 def set_place(

@@ -10,6 +10,7 @@ from typing import Any
 from regraft.splitting.program.record_classes import init_owner, write_init
 from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.dictionaries import call_native
+from regraft.splitting.specialising.followed_code import Frame, LocalFunction
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.object_changes import check_not_private
 from regraft.splitting.specialising.stand_ins import (
@@ -18,7 +19,7 @@ from regraft.splitting.specialising.stand_ins import (
     look_up_place,
     make_object,
 )
-from regraft.splitting.specialising.state import Frame, LocalFunction, Specialisation
+from regraft.splitting.specialising.state import Specialisation
 
 
 def call_object_method(

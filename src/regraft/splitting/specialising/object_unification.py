@@ -45,12 +45,10 @@ def unify(state: Specialisation, ends: list[tuple[list[Step], Names]]) -> None:
 
 
 def find_counterpart(state: Specialisation, first: Names, names: Names) -> str | None:
-    """Return a name that refers on both paths to an object that forward makes, of one class, but to
-    one that each path made itself.
-
-    first, names: the names at the ends of the two paths. Returns None where there is no such name,
-    and where a value of `names`, such as a tuple, has an object of forward in it.
-    """
+    """Return a name that refers on both paths, which end with the names `first` and `names`, to an
+    object that forward makes, of one class, but to one that each path made itself; None where there
+    is no such name, and where a value of `names`, such as a tuple, has an object of forward in
+    it."""
     for key in first.keys() & names.keys():
         first_object, second_object = first[key].example, names[key].example
         are_stand_ins = is_stand_in(state, first_object) and is_stand_in(state, second_object)
@@ -94,27 +92,24 @@ def renumber(
     }
     values: Names = {}
     for key, value in names.items():
+        new_name = new_names.get(key, key)
         if new_names.get(key) in state.varying_names and is_static_literal(value):
-            values[new_names[key]] = assign_before_exit(
-                state, steps, new_names[key], convert_to_host(value)
-            )
+            values[new_name] = assign_before_exit(state, steps, new_name, convert_to_host(value))
         elif isinstance(value, StaticValue):
-            values[new_names.get(key, key)] = state.static(new) if value.example is old else value
+            values[new_name] = state.static(new) if value.example is old else value
         elif (
             key in new_names
             and isinstance(value.code, ast.Name)
             and not isinstance(value, LostValue)
         ):
-            values[new_names[key]] = assign_before_exit(
-                state, steps, new_names[key], value, key in state.size_names
-            )
-            state.open_by_name.setdefault(new_names[key], set()).update(
-                state.open_by_name.get(key, ())
-            )
-            if key in state.size_names:
-                state.note_size(new_names[key])
+            is_size = key in state.size_names
+            values[new_name] = assign_before_exit(state, steps, new_name, value, is_size)
+            open_dimensions = state.open_by_name.get(key, ())
+            state.open_by_name.setdefault(new_name, set()).update(open_dimensions)
+            if is_size:
+                state.note_size(new_name)
         else:
-            values[new_names.get(key, key)] = rename_variables(value, new_names)
+            values[new_name] = rename_variables(value, new_names)
     names.clear()
     names.update(values)
     # but for the object's own name, whose value, the list of its places, has to be the same on all

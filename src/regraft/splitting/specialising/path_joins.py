@@ -107,7 +107,7 @@ def pack_tuple(key: str, steps: list[Step], names: Names) -> Value:
 
 def is_plain_part(names: Names, code: ast.expr) -> bool:
     """Return whether the expression of an element of a tuple is a constant, or the name of a
-    number, a text or a tensor."""
+    number, a text or a tensor, with or without a unary operator as in `-1` or `not flag`."""
     if isinstance(code, ast.UnaryOp):
         code = code.operand
     if isinstance(code, ast.Constant):
@@ -162,10 +162,7 @@ def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
 def join_values(state: Specialisation, key: str, path_values: PathValues) -> Value:
     """Return the value that the name `key` holds after paths that meet; a LostValue if there is
     none, and for tuples and records, which `rebuild_tuples` puts together from their joined
-    elements.
-
-    Steps by which the host assigns the name are appended to the paths.
-    """
+    elements. Steps by which the host assigns the name are appended to the paths."""
     values = [value for _, value in path_values]
     first = values[0]
     kinds = {type(value) for value in values}
@@ -246,11 +243,9 @@ def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Va
 
 def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> Value:
     """Return the tensor that a name holds after paths meet; dimensions in which the paths' sizes
-    differ become open. Return a LostValue where the tensors differ in more than sizes.
-
-    Binds the name `key` in `state` to the joined tensor, unless all paths hold the same tensor, and
-    notes that the joined tensor may share memory with the tensor of each path.
-    """
+    differ become open. Return a LostValue where the tensors differ in more than sizes. Binds the
+    name `key` in `state` to the joined tensor, unless all paths hold the same tensor, and notes
+    that the joined tensor may share memory with the tensor of each path."""
     joined = values[0]
     for value in values[1:]:
         if not same_type(joined, value):
@@ -270,11 +265,9 @@ def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> 
 
 def join_either(state: Specialisation, key: str, path_values: PathValues) -> Value:
     """Return the EitherValue of a name that holds a tensor (or, beside None, a value of the host)
-    on some paths, and one constant on the others, which these assign at their ends.
-
-    Returns a LostValue where the constants differ or are no numbers, and where the other values
-    have no type in common.
-    """
+    on some paths, and one constant on the others, which these assign at their ends. Returns a
+    LostValue where the constants differ or are no numbers, and where the other values have no type
+    in common."""
     constant_paths, variable_paths = split_constant_paths(path_values)
     constants = [value.example for _, value in constant_paths] + [
         value.instead for _, value in path_values if isinstance(value, EitherValue)

@@ -54,6 +54,23 @@ def make_record(
             state, node, record_class, f"a {record_class.__name__} does not hold what it is made of"
         )
     field_values = {**dict(zip(fields, args, strict=False)), **keywords}
+    example, twin = make_examples(state, node, record_class, field_values)
+    for key in fields:
+        field_value = getattr(example, key)
+        if key not in field_values and literal(field_value) is None and not callable(field_value):
+            reason = f"{key} of a {record_class.__name__} is made by its constructor"
+            raise record_error(state, node, record_class, reason)
+        field_values.setdefault(key, state.static(field_value))
+    codes = {key: state.write_for_host(value) for key, value in field_values.items()}
+    code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
+    return RecordValue(example, code, twin)
+
+
+def make_examples(
+    state: Specialisation, node: ast.Call, record_class: Any, field_values: dict[str, Value]
+) -> tuple[Any, Any]:
+    """Return the record that a class makes of the values of its fields, in both worlds; raise the
+    error of `record_error` where it cannot, or where the record does not hold these values."""
     try:
         example = record_class(**{key: value.example for key, value in field_values.items()})
         twin = record_class(**{key: value.second_example for key, value in field_values.items()})
@@ -67,19 +84,15 @@ def make_record(
         raise record_error(
             state, node, record_class, f"a {record_class.__name__} does not hold what it is made of"
         )
-    for key in fields:
-        field_value = getattr(example, key)
-        if key not in field_values and literal(field_value) is None and not callable(field_value):
-            raise record_error(
-                state,
-                node,
-                record_class,
-                f"{key} of a {record_class.__name__} is made by its constructor",
-            )
-        field_values.setdefault(key, state.static(field_value))
-    codes = {key: state.write_for_host(value) for key, value in field_values.items()}
-    code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
-    return RecordValue(example, code, twin)
+    return example, twin
+
+
+def value_of_field(state: Specialisation, node: ast.AST, value: Value, key: str) -> Value | None:
+    """Return the value of a field of a record, or of an object that forward makes; None where the
+    object lacks it."""
+    if isinstance(value, RecordValue):
+        return get_element(state, value, key)
+    return read_object_attribute(state, node, value.example, key)
 
 
 def replace_fields(
@@ -90,22 +103,17 @@ def replace_fields(
     make."""
     record_class = type(value.example)
     if not (isinstance(value, RecordValue) or is_stand_in(state, value.example)):
-        raise state.refuse(
-            node, f"a {record_class.__name__} that forward did not make is not supported here"
-        )
+        reason = f"a {record_class.__name__} that forward did not make is not supported here"
+        raise state.refuse(node, reason)
     init_fields = (
         fields_of(record_class)
         if is_namedtuple(record_class)
         else [field.name for field in dataclasses.fields(record_class) if field.init]
     )
     for key in init_fields:
-        if key not in keywords:
-            field_value = (
-                get_element(state, value, key)
-                if isinstance(value, RecordValue)
-                else read_object_attribute(state, node, value.example, key)
-            )
-            keywords = {**keywords, **({key: field_value} if field_value is not None else {})}
+        field_value = None if key in keywords else value_of_field(state, node, value, key)
+        if field_value is not None:
+            keywords = {**keywords, key: field_value}
     if record_class in state.mutable:
         return construct_object(state, node, record_class, [], keywords)
     return make_record(state, node, state.static(record_class), [], keywords)

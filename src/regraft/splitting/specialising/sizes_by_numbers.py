@@ -44,9 +44,8 @@ def open_sizes_by_numbers(state: Specialisation, node: ast.AST, value: TensorVal
             continue
         widened = open_sizes_of_all(value, other_example)
         if widened is None:
-            raise state.refuse(
-                node, "a number that is read from a tensor decides how many results there are"
-            )
+            reason = "a number that is read from a tensor decides how many results there are"
+            raise state.refuse(node, reason)
         value = widened
         if not state.derived_from_sizes.issuperset(numbers):
             state.values_decide_sizes = True

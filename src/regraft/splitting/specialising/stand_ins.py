@@ -245,10 +245,8 @@ def select_live_names(state: Specialisation, names: Names) -> Names:
 def find_live_numbers(
     state: Specialisation, roots: list[Any], examples_by_number: dict[int, list[Any]]
 ) -> set[int]:
-    """Return the numbers of the objects that the roots hold, directly or through other objects.
-
-    examples_by_number: the values in the places of each object.
-    """
+    """Return the numbers of the objects that the roots hold, directly or through other objects, of
+    which `examples_by_number` has the values in their places."""
     live_numbers: set[int] = set()
     unvisited = list(roots)
     while unvisited:

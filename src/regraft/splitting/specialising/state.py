@@ -36,34 +36,14 @@ from regraft.splitting.program.values import (
     Value,
     fork,
 )
+from regraft.splitting.specialising.followed_code import (
+    FollowedLoop,
+    Frame,
+    LocalFunction,
+    Location,
+)
 
 T = TypeVar("T")
-Location = tuple[str, int]  # a file and a line
-
-
-class Frame:
-    """A function being specialised.
-
-    path: its source file. scope: its globals and the variables that it closes over, by name.
-    prefix: what its local names begin with in `Specialisation.names`, such as `f2_`; "" for
-    `forward` itself.
-    """
-
-    def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
-        self.path, self.scope, self.prefix = path, scope, prefix
-        self.own_names: set[str] = set()  # the function's own names
-        self.nonlocal_names: set[str] = set()  # names of the functions around that it assigns
-        self.first_parameter = ""  # its first parameter
-        self.outer: Frame | None = None  # for a local function: the one that made it
-        self.line = 0  # of the statement that is specialised
-        self.may_repeat = (
-            False  # a loop may run its statements again, where its names keep their values
-        )
-
-
-class NotRun(BaseException):
-    """Signals that a local function was run instead of followed. It is a BaseException, so that an
-    `except Exception` in the code that is run lets it pass."""
 
 
 @dataclass
@@ -75,28 +55,6 @@ class ClampedSizes:
 
     guarded: bool = False
     count: int = 0
-
-
-@dataclass(frozen=True)
-class LocalFunction:
-    """A local function: its statements, and the call that made it, whose names it sees as they are
-    when it runs."""
-
-    definition: ast.FunctionDef
-    frame: Frame
-
-
-@dataclass
-class FollowedLoop:
-    """A loop that is being followed, with the steps and names of the paths out of it.
-
-    unrolled: whether its iterations are followed one by one. exits: the paths that leave the loop
-    early. continues: the paths that leave an iteration early.
-    """
-
-    unrolled: bool
-    exits: list[tuple[list[Step], Names]] = field(default_factory=list)
-    continues: list[tuple[list[Step], Names]] = field(default_factory=list)
 
 
 class Cases(Exception):
@@ -111,6 +69,7 @@ class Cases(Exception):
         self.key = key
 
 
+@dataclass(eq=False, repr=False)
 class Specialisation:
     """The network that is specialised, its residual program so far, and what its names hold.
 
@@ -118,113 +77,124 @@ class Specialisation:
     the table of its module (expressions.py, statements.py), which stands above this one.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        evaluate_by_type: Callable[[Specialisation, ast.expr], Value],
-        execute_by_type: Callable[[Specialisation, ast.stmt], None],
-    ) -> None:
-        self.model = model
-        self.evaluate_by_type, self.execute_by_type = evaluate_by_type, execute_by_type
+    model: torch.nn.Module
+    evaluate_by_type: Callable[[Specialisation, ast.expr], Value]
+    execute_by_type: Callable[[Specialisation, ast.stmt], None]
 
-        # the residual program, and the place in the source
-        self.steps: list[Step] = []
-        self.frame = Frame("", {}, "")
-        self.call_depth = 0
-        self.globals: dict[str, Any] = {}  # objects from outside, by the aliases in the steps
-        self.results: dict[str, type] = {}  # classes of the objects that forward returns
+    # the residual program, and the place in the source
+    steps: list[Step] = field(default_factory=list)
+    frame: Frame = field(default_factory=lambda: Frame("", {}, ""))
+    call_depth: int = 0
+    # objects from outside, by the aliases in the steps
+    globals: dict[str, Any] = field(default_factory=dict)
+    # classes of the objects that forward returns
+    results: dict[str, type] = field(default_factory=dict)
 
-        # names
-        self.names: Names = {}
-        self.inputs: list[torch.Tensor] = []
-        self.variables: set[str] = set()  # the variables of forward itself
-        self.last_number = 0  # of the names that are made here
-        # numbers of source names that look like names made here
-        self.taken_numbers: set[int] = set()
-        # names that the source uses itself, with the prefixes of its functions
-        self.reserved_names: set[str] = set()
-        self.unread_names: set[str] = set()  # names that no statement of the source reads again
-        self.deleted_names: set[str] = set()  # names that a `del` took away on some path
-        # partial names that are read only where they were assigned
-        self.guarded_names: set[str] = set()
-        # whether a variable may be read that only some of the paths assign
-        self.allows_partial = True
-        self.changed_names: set[str] = set()  # names that changed without an assignment to them
-        self.size_names: set[str] = set()  # names of sizes that regions compute
-        # those, and names to which the host assigned another number afterwards
-        self.region_sizes: set[str] = set()
-        self.tensor_names: set[str] = set()  # names that hold a tensor somewhere
-        # names of other numbers and truth values that the host computes from sizes alone
-        self.derived_from_sizes: set[str] = set()
-        # whether values of tensors decide sizes somewhere in the program so far
-        self.values_decide_sizes = False
+    # names
+    names: Names = field(default_factory=dict)
+    inputs: list[torch.Tensor] = field(default_factory=list)
+    variables: set[str] = field(default_factory=set)  # the variables of forward itself
+    last_number: int = 0  # of the names that are made here
+    # numbers of source names that look like names made here
+    taken_numbers: set[int] = field(default_factory=set)
+    # names that the source uses itself, with the prefixes of its functions
+    reserved_names: set[str] = field(default_factory=set)
+    # names that no statement of the source reads again
+    unread_names: set[str] = field(default_factory=set)
+    # names that a `del` took away on some path
+    deleted_names: set[str] = field(default_factory=set)
+    # partial names that are read only where they were assigned
+    guarded_names: set[str] = field(default_factory=set)
+    # whether a variable may be read that only some of the paths assign
+    allows_partial: bool = True
+    # names that changed without an assignment to them
+    changed_names: set[str] = field(default_factory=set)
+    size_names: set[str] = field(default_factory=set)  # names of sizes that regions compute
+    # those, and names to which the host assigned another number afterwards
+    region_sizes: set[str] = field(default_factory=set)
+    tensor_names: set[str] = field(default_factory=set)  # names that hold a tensor somewhere
+    # names of other numbers and truth values that the host computes from sizes alone
+    derived_from_sizes: set[str] = field(default_factory=set)
+    # whether values of tensors decide sizes somewhere in the program so far
+    values_decide_sizes: bool = False
+    symbolic: SymbolicSizes = field(init=False)
+    clamps: ClampedSizes = field(default_factory=ClampedSizes)
+    # open dimensions of all tensors that a name ever holds
+    open_by_name: dict[str, set[int]] = field(default_factory=dict)
+    # of names that hold an EitherValue: the names that they got it from
+    copied_from: dict[str, str] = field(default_factory=dict)
+    # lists that comprehensions fill, which nothing else can read yet
+    lists_being_filled: set[str] = field(default_factory=set)
+
+    # values not used yet, by enclosing expression; None for a statement, which uses its own
+    pending: list[list[Value] | None] = field(default_factory=list)
+    # of `and` and `or`: tested before the others run
+    first_operands: list[Value] = field(default_factory=list)
+    fallible_operations: int = 0  # operations so far that may raise for other inputs
+
+    # tensors that share memory
+    in_place_changes: int = 0  # tensors changed in place so far
+    # tensors of which a name holds one, by the path
+    alias_groups: list[list[torch.Tensor]] = field(default_factory=list)
+
+    # lists and dictionaries of the host, by their ids
+    # whose lengths differ between the paths here
+    ragged: dict[int, list[Any]] = field(default_factory=dict)
+    # that two names hold on some paths only
+    partly_aliased: dict[int, list[Any]] = field(default_factory=dict)
+    caller_containers: dict[int, Any] = field(default_factory=dict)  # that belong to the arguments
+    opened_lists: int = 0  # times that sizes of elements of lists were opened
+
+    # objects and functions that forward makes
+    mutable: Collection[type] = ()  # dataclasses that are followed attribute by attribute
+    # number and stand-in, by the stand-in's id
+    stand_ins: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    # the objects whose constructors run
+    under_construction: list[Value] = field(default_factory=list)
+    local_functions: dict[Any, LocalFunction] = field(default_factory=dict)  # by their stand-ins
+    # sentences on calls that only say something, which are left out
+    messages: dict[str, None] = field(default_factory=dict)
+    # operations on tensors that were run so far to find what they give
+    operations: int = 0
+    # what the names of followed functions that have ended begin with
+    ended_prefixes: set[str] = field(default_factory=set)
+
+    # modules, and their attributes that are variables of a call
+    paths: dict[int, str] = field(init=False)  # of the modules, by their ids
+    scratch: Collection[Attribute] = ()
+    scratch_numbers: dict[int, int] = field(default_factory=dict)  # of the modules, by their ids
+    # attributes assigned by code that was run, not followed
+    stored_attributes: list[Attribute] = field(default_factory=list)
+    # the indices of modules that a side of a choice stands for
+    chosen_indices: dict[int, Value] = field(default_factory=dict)
+
+    # decisions
+    # by name and truth: a test that then has it, too
+    implied_tests: dict[tuple[str, bool], ast.expr] = field(default_factory=dict)
+    # the statements that are specialised by cases now, with the names
+    cases: set[tuple[int, str]] = field(default_factory=set)
+    # joined tensors, by the ids of the tensors on each path
+    joined_values: dict[tuple[int, ...], TensorValue] = field(default_factory=dict)
+
+    # loops
+    # loops over ranges that are not unrolled, by file and line
+    rolled: frozenset[Location] = frozenset()
+    # by the places of decisions: the unrolled loops over ranges around them
+    unrolled: dict[Location, set[Location]] = field(default_factory=dict)
+    loops: list[FollowedLoop] = field(default_factory=list)
+    loop_depth: int = 0  # enclosing loops with an unknown number of iterations
+    # names that a loop of unknown length assigns
+    varying_names: set[str] = field(default_factory=set)
+    not_entered: int = 0  # loops so far over lists that are empty where they are followed
+    # the steps that raise an error where one of these is entered
+    not_entered_errors: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Set `symbolic` and `paths`."""
         self.symbolic = SymbolicSizes(self.scope)
-        self.clamps = ClampedSizes()
-        # open dimensions of all tensors that a name ever holds
-        self.open_by_name: dict[str, set[int]] = {}
-        # of names that hold an EitherValue: the names that they got it from
-        self.copied_from: dict[str, str] = {}
-        # lists that comprehensions fill, which nothing else can read yet
-        self.lists_being_filled: set[str] = set()
-
-        # values not used yet, by enclosing expression; None for a statement, which uses its own
-        self.pending: list[list[Value] | None] = []
-        self.first_operands: list[Value] = []  # of `and` and `or`: tested before the others run
-        self.fallible_operations = 0  # operations so far that may raise for other inputs
-
-        # tensors that share memory
-        self.in_place_changes = 0  # tensors changed in place so far
-        # tensors of which a name holds one, by the path
-        self.alias_groups: list[list[torch.Tensor]] = []
-
-        # lists and dictionaries of the host, by their ids
-        self.ragged: dict[int, list[Any]] = {}  # whose lengths differ between the paths here
-        self.partly_aliased: dict[int, list[Any]] = {}  # that two names hold on some paths only
-        self.caller_containers: dict[int, Any] = {}  # that belong to the arguments
-        self.opened_lists = 0  # times that sizes of elements of lists were opened
-
-        # objects and functions that forward makes
-        self.mutable: Collection[type] = ()  # dataclasses that are followed attribute by attribute
-        self.stand_ins: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
-        self.under_construction: list[Value] = []  # the objects whose constructors run
-        self.local_functions: dict[Any, LocalFunction] = {}  # by their stand-ins
-        # sentences on calls that only say something, which are left out
-        self.messages: dict[str, None] = {}
-        # operations on tensors that were run so far to find what they give
-        self.operations = 0
-        # what the names of followed functions that have ended begin with
-        self.ended_prefixes: set[str] = set()
-
-        # modules, and their attributes that are variables of a call
         self.paths = {
-            id(module): path for path, module in model.named_modules(remove_duplicate=False)
+            id(module): path for path, module in self.model.named_modules(remove_duplicate=False)
         }
-        self.scratch: Collection[Attribute] = ()
-        self.scratch_numbers: dict[int, int] = {}  # of the modules, by their ids
-        # attributes assigned by code that was run, not followed
-        self.stored_attributes: list[Attribute] = []
-        # the indices of modules that a side of a choice stands for
-        self.chosen_indices: dict[int, Value] = {}
-
-        # decisions
-        # by name and truth: a test that then has it, too
-        self.implied_tests: dict[tuple[str, bool], ast.expr] = {}
-        # the statements that are specialised by cases now, with the names
-        self.cases: set[tuple[int, str]] = set()
-        # joined tensors, by the ids of the tensors on each path
-        self.joined_values: dict[tuple[int, ...], TensorValue] = {}
-
-        # loops
-        # loops over ranges that are not unrolled, by file and line
-        self.rolled: frozenset[Location] = frozenset()
-        # by the places of decisions: the unrolled loops over ranges around them
-        self.unrolled: dict[Location, set[Location]] = {}
-        self.loops: list[FollowedLoop] = []
-        self.loop_depth = 0  # enclosing loops with an unknown number of iterations
-        self.varying_names: set[str] = set()  # names that a loop of unknown length assigns
-        self.not_entered = 0  # loops so far over lists that are empty where they are followed
-        # the steps that raise an error where one of these is entered
-        self.not_entered_errors: list[Step] = []
 
     def evaluate(self, node: ast.expr) -> Value:
         """Return the value of an expression; raise Cases if it has two kinds and its node is not

@@ -62,17 +62,17 @@ def specialise_cases(state: Specialisation, node: ast.stmt, key: str) -> None:
     while key and key not in state.names:
         key = state.copied_from.get(key, "")
     if not key:
-        raise state.refuse(
-            node,
-            "something that is None or a number on some of the paths here is not supported here",
+        reason = (
+            "something that is None or a number on some of the paths here is not supported here"
         )
+        raise state.refuse(node, reason)
     case = id(node), key
     if case in state.cases or isinstance(node, (ast.For, ast.While)):
-        alternatives = (
-            f"{get_constant(state, key)} on some of the paths that lead here, and something else"
-            " on others"
+        reason = (
+            f"{key} is {get_constant(state, key)} on some of the paths that lead here, and"
+            " something else on others; that is not supported here"
         )
-        raise state.refuse(node, f"{key} is {alternatives}; that is not supported here")
+        raise state.refuse(node, reason)
     state.cases.add(case)
     sides = [lambda: state.execute(node), lambda: state.execute(node)]
     decide(state, node, write_constant_test(state, key), sides[0], sides[1], ["", ""])
@@ -85,9 +85,8 @@ def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> 
     `state.names`. At run time the host raises what the container raises for another index, with the
     place."""
     index_value = state.evaluate(choice.index)
-    index_value = (
-        read_number(state, index_value) if isinstance(index_value, TensorValue) else index_value
-    )
+    if isinstance(index_value, TensorValue):
+        index_value = read_number(state, index_value)
     if not isinstance(index_value.code, ast.Name):
         index_value = state.bind_in_host(index_value)
     place = count_from_start(state, index_value.code, choice.count)
@@ -149,20 +148,12 @@ def execute_assert(state: Specialisation, node: ast.Assert) -> None:
 def execute_raise(state: Specialisation, node: ast.Raise) -> None:
     """Let the host raise one of Python's own errors, such as `raise ValueError("...")`; refuse
     other errors, causes, keywords, and arguments that are no constants of the host."""
-    call = (
-        node.exc if isinstance(node.exc, ast.Call) else ast.Call(node.exc or name("None"), [], [])
-    )
-    error_name = (
-        call.func.id
-        if isinstance(call.func, ast.Name) and call.func.id not in state.globals
-        else ""
-    )
-    error = getattr(builtins, error_name, None)
-    if (
-        not (isinstance(error, type) and issubclass(error, Exception))
-        or call.keywords
-        or node.cause
-    ):
+    raised = node.exc or name("None")
+    call = raised if isinstance(raised, ast.Call) else ast.Call(raised, [], [])
+    error_name = call.func.id if isinstance(call.func, ast.Name) else ""
+    error = getattr(builtins, error_name, None) if error_name not in state.globals else None
+    is_error = isinstance(error, type) and issubclass(error, Exception)
+    if not is_error or call.keywords or node.cause:
         raise state.refuse(node, "raising anything but an error of Python's own is not supported")
     step_count = len(state.steps)
     arguments = [state.evaluate(argument) for argument in call.args]

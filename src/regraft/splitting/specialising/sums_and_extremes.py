@@ -8,19 +8,14 @@ from dataclasses import replace
 
 import torch
 
-from regraft.splitting.program.control_flow import mark_uses
 from regraft.splitting.program.possible_constants import distinct_constants
 from regraft.splitting.program.residual_expressions import is_display, method_call, name
+from regraft.splitting.program.use_marks import mark_uses
 from regraft.splitting.program.value_tests import are_static
 from regraft.splitting.program.values import NO_TWIN, EitherValue, HostValue, TensorValue, Value
 from regraft.splitting.specialising.assignments import store
-from regraft.splitting.specialising.code_running import (
-    read_number,
-    run_operation,
-)
-from regraft.splitting.specialising.elements import (
-    take_elements,
-)
+from regraft.splitting.specialising.code_running import read_number, run_operation
+from regraft.splitting.specialising.elements import take_elements
 from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.tensor_calls import concatenate_list

@@ -95,11 +95,8 @@ def compare_shapes_and_elements(
     # as many elements as left has, for any sizes: those of right where the shapes are equal. In a
     # row, since torch.cat leaves out an empty tensor of one dimension.
     flat, *joined_rows = [flatten_to_row(value) for value in (left, right, left)]
-    joined = ast.Call(
-        state.alias_global("cat", torch.cat),
-        [ast.List(joined_rows, ast.Load()), ast.Constant(1)],
-        [],
-    )
+    cat = state.alias_global("cat", torch.cat)
+    joined = ast.Call(cat, [ast.List(joined_rows, ast.Load()), ast.Constant(1)], [])
     part = (ast.Slice(), ast.Slice(None, method_call(left.code, "numel")))
     common = ast.Subscript(joined, ast.Tuple([*part], ast.Load()), ast.Load())
     compare = ast.Call(state.alias_global("eq", torch.eq), [flat, common], [])
@@ -152,28 +149,19 @@ def convert_to_tensor(
     state: Specialisation, node: ast.AST, args: list[Value], keywords: dict[str, Value]
 ) -> tuple[ast.expr, list[Value]]:
     """Return code and operands for `torch.tensor` of a list of the host: its array, as a tensor of
-    the dtype.
-
-    Raises Unsplittable for a dtype that is not constant, other keywords and devices, and a list of
-    unknown length without a dtype that is empty in the example.
-    """
+    the dtype. Raises Unsplittable for a dtype that is not constant, other keywords and devices, and
+    a list of unknown length without a dtype that is empty in the example."""
     dtype = args[1] if len(args) > 1 else keywords.get("dtype", state.static(None))
     device = keywords.get("device", state.static("cpu"))
-    if (
-        not isinstance(dtype, StaticValue)
-        or set(keywords) - {"dtype", "device"}
-        or str(device.example) != "cpu"
-    ):
+    takes_others = set(keywords) - {"dtype", "device"} or str(device.example) != "cpu"
+    if not isinstance(dtype, StaticValue) or takes_others:
         raise state.refuse(node, "torch.tensor of a host's list takes a constant dtype only")
     if dtype.example is None and not has_definite_length(state, args[0]):
-        are_floats = bool(args[0].example) and all(
-            type(number) is float for number in args[0].example
-        )
-        if not args[0].example:
-            raise state.refuse(
-                node, "torch.tensor of a list whose length is not known needs a dtype"
-            )
-        if not are_floats:
+        numbers = args[0].example
+        if not numbers:
+            reason = "torch.tensor of a list whose length is not known needs a dtype"
+            raise state.refuse(node, reason)
+        if not all(type(number) is float for number in numbers):
             refuse_empty_list(state, node, args[0])
     array = convert_list(state, node, args[0])
     return (method_call(array.code, "to", dtype.code) if dtype.example else array.code), [array]
@@ -332,21 +320,13 @@ def run_constant_call(state: Specialisation, node: ast.Call, code: ast.Call) -> 
     """
     if has_to_be_followed(state, code):
         return None
-    example, second_example = (
-        run_code(state, node, code).example,
-        run_code(state, node, code).example,
-    )
-    if literal(example) is not None and (
-        type(example) is not type(second_example) or example != second_example
-    ):
+    example, second_example = (run_code(state, node, code).example for _ in range(2))
+    is_constant = literal(example) is not None
+    if is_constant and (type(example) is not type(second_example) or example != second_example):
         raise state.refuse(node, "gives something else each time it is called")
     immutable_types = (torch.dtype, torch.device, torch.nn.Module, type)
-    is_immutable = (
-        literal(example) is not None
-        or isinstance(example, immutable_types)
-        or inspect.isroutine(example)
-    )
-    return state.static(example) if is_immutable else None
+    is_immutable = isinstance(example, immutable_types) or inspect.isroutine(example)
+    return state.static(example) if is_constant or is_immutable else None
 
 
 def is_predictable(function: Any) -> bool:

@@ -178,25 +178,16 @@ def open_record(state: Specialisation, value: TensorValue) -> RecordValue:
     append_assignment(state, object_name, value.code, True)
     codes = []
     for field in fields_of(type(value.example)):
-        example, second_example = (
-            getattr(value.example, field),
-            getattr(value.second_example, field),
-        )
+        example = getattr(value.example, field)
+        second_example = getattr(value.second_example, field)
         code: ast.expr = ast.Attribute(name(object_name), field, ast.Load())
         if holds_tensor(example):
             field_name = state.fresh_name()
-            store_name(
-                state,
-                field_name,
-                TensorValue(example, code, NO_TWIN if value.twin is NO_TWIN else second_example),
-            )
+            twin = NO_TWIN if value.twin is NO_TWIN else second_example
+            store_name(state, field_name, TensorValue(example, code, twin))
             code = name(field_name)
-        elif (
-            literal(example) is not None
-            and type(example) is type(second_example)
-            and example == second_example
-        ):
-            code = literal(example) or code
+        elif literal(example) is not None and type(example) is type(second_example):
+            code = literal(example) or code if example == second_example else code
         codes.append(ast.keyword(field, code))
     state.bind_name(object_name, value)
     construction = ast.Call(

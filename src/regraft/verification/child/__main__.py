@@ -197,9 +197,8 @@ def _answer(folder: Path) -> int:
     """
     request: dict[str, Any] = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     if importlib.util.find_spec("torch") is None:
-        (folder / "result.json").write_text(
-            json.dumps({"fatal": {"what": "torch"}}), encoding="utf-8"
-        )
+        result = json.dumps({"fatal": {"what": "torch"}})
+        (folder / "result.json").write_text(result, encoding="utf-8")
         return 0
     try:
         if "class" in request:

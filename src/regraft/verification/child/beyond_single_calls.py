@@ -28,6 +28,7 @@ from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.graph_capture import compare_captures
 from regraft.verification.child.model_pair import Pair, build_both
 from regraft.verification.child.random_results import compare_random
+from regraft.verification.child.reverted_definitions import blame, revert
 from regraft.verification.child.script_and_trace import compare_transformed
 from regraft.verification.child.session import Session
 from regraft.verification.child.training_and_copies import (
@@ -70,7 +71,7 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
                 _compare_with_dropout(entry, compared_calls, setting, session) for entry in entries
             ):
                 return
-        session.revert(session.ledger.refuted())
+        revert(session, session.ledger.refuted())
 
 
 def _compare_with_dropout(
@@ -135,7 +136,7 @@ def _examine_over_time(subject: Subject, session: Session) -> None:
             )
 
         difference, agreement = check(subject, first_pair, session)
-        for name in session.blame(repeat_check) if difference else ():
+        for name in blame(session, repeat_check) if difference else ():
             recipe = (
                 describe_failure(subject, SEEDS[0], None, None, difference) if difference else {}
             )
@@ -145,7 +146,7 @@ def _examine_over_time(subject: Subject, session: Session) -> None:
         for record in session.ledger.records.values():
             if agreement and subject.name in record.models:
                 record.also_compared.add(agreement)
-        session.revert(session.ledger.refuted())
+        revert(session, session.ledger.refuted())
     _examine_capture(subject, session)
 
 

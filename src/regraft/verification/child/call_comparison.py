@@ -129,15 +129,7 @@ def compare_runs(
             ledger.records[name].given_up.add(loss)
             return changed_outcome
     comparison = _Comparison(sides, call, plan, session, original_outcome)
-    largest = ledger.records[name].largest if name in ledger.records else Largest()
-    difference = comparison.judge(changed_outcome, largest, with_errors=comparison.counts_errors)
-    if difference is not None and is_state(difference.path):
-        noise = unsteady_paths(original_outcome, execute(sides.original, call, plan))
-        comparison.original_outcome = without_paths(original_outcome, noise)
-        changed_outcome = without_paths(changed_outcome, noise)
-        difference = comparison.judge(
-            changed_outcome, largest, with_errors=comparison.counts_errors
-        )
+    difference, changed_outcome = _judge_without_noise(comparison, changed_outcome)
     if difference is not None:
         return difference
     pair = first_reordered_pair(comparison.original_outcome.order, changed_outcome.order)
@@ -292,6 +284,28 @@ def _is_half_precision(outcome: Outcome) -> bool:
     )
 
 
+def _judge_without_noise(
+    comparison: _Comparison, changed_outcome: Outcome
+) -> tuple[Difference | None, Outcome]:
+    """Return the difference of the changed version's outcome, and this outcome. Where state
+    differs, what differs between two runs of the original is taken out of both outcomes, and they
+    are compared once more. The largest differences are added to the record of the definition."""
+    sides, ledger = comparison.sides, comparison.session.ledger
+    record = ledger.records.get(sides.definition)
+    largest = record.largest if record is not None else Largest()
+    with_errors = comparison.counts_errors
+    difference = comparison.judge(changed_outcome, largest, with_errors=with_errors)
+    if difference is None or not is_state(difference.path):
+        return difference, changed_outcome
+    original_outcome = comparison.original_outcome
+    repeated_outcome = execute(sides.original, comparison.call, comparison.plan)
+    noise = unsteady_paths(original_outcome, repeated_outcome)
+    comparison.original_outcome = without_paths(original_outcome, noise)
+    changed_outcome = without_paths(changed_outcome, noise)
+    difference = comparison.judge(changed_outcome, largest, with_errors=comparison.counts_errors)
+    return difference, changed_outcome
+
+
 def _run_pending_mutants(comparison: _Comparison) -> None:
     """Run a call on each mutant of the definition that no comparison has told from the original,
     after both versions agreed on it, and set the mutant's `killed` by whether it differs. Do
@@ -304,10 +318,8 @@ def _run_pending_mutants(comparison: _Comparison) -> None:
     plan = replace(plan, repeat=False)
     original_outcome = replace(comparison.original_outcome, repeated={}, repeated_gradients=None)
     structure = call_arguments.structure(comparison.call)
-    for mutants, target in (
-        (session.mutants, sides.changed),
-        (session.old_mutants, sides.original),
-    ):
+    versions = (session.mutants, sides.changed), (session.old_mutants, sides.original)
+    for mutants, target in versions:
         for mutant in mutants.pending(sides.definition, structure) if mutants else ():
             with session.plant(mutant), session.trace_changed(mutant.definition, ""):
                 mutant_outcome = execute(target, comparison.call, plan)

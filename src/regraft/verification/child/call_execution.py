@@ -97,24 +97,19 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
     ):
         result = target.callable(*arguments.args, **arguments.kwargs)
     states_after = random_states()
-    # in training the dropout rate is 0 here: random numbers that are drawn and not used do not
-    # matter
-    is_evaluation = not getattr(target.module or target.model, "training", False)
-    drew = tuple(
-        name
-        for name, state in states_after.items()
-        if is_evaluation and state != states_before.get(name, state)
-    )
+    drew = _drawn_generators(target, states_before, states_after)
     flat_result = flatten(result)
     sharing = shared_memory(flat_result, arguments, target.module)
     changes = _changes(target, watch)
     sharing += ties_of_state(changes if plan.gradients else (), flat_result, arguments)
-    outputs = {path: copy_leaf(value) for path, value in flat_result.items()}
     buffers = _buffers(target.module)
-    outputs.update(_copied_buffers(buffers))
-    outputs.update(_replaced_buffers(buffers_before, buffers))
-    outputs.update(_inference_tensors(flat_result))
-    outputs.update(_effects(changes, target, arguments, watch))
+    outputs = {
+        **{path: copy_leaf(value) for path, value in flat_result.items()},
+        **_copied_buffers(buffers),
+        **_replaced_buffers(buffers_before, buffers),
+        **_inference_tensors(flat_result),
+        **_effects(changes, target, arguments, watch),
+    }
     overwritten = _overwritten_inputs(arguments)
     second_call = _repeat_call(target, call, plan, watch) if plan.repeat else {}
     outcome = Outcome(
@@ -127,9 +122,37 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
         shared=sharing,
         random_state_hash=hash(states_after["torch"]),
     )
-    if not plan.gradients:
-        return outcome
+    return (
+        _with_gradients(outcome, flat_result, arguments, target, plan)
+        if plan.gradients
+        else outcome
+    )
+
+
+def _drawn_generators(
+    target: Target, states_before: Mapping[str, Any], states_after: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return the names of the random generators from which a call has drawn numbers; none in
+    training, where the dropout rate is 0: numbers that are drawn and not used do not matter."""
+    is_evaluation = not getattr(target.module or target.model, "training", False)
+    return tuple(
+        name
+        for name, state in states_after.items()
+        if is_evaluation and state != states_before.get(name, state)
+    )
+
+
+def _with_gradients(
+    outcome: Outcome,
+    flat_result: Mapping[str, Any],
+    arguments: call_arguments.LiveArguments,
+    target: Target,
+    plan: Plan,
+) -> Outcome:
+    """Return the outcome of a call completed by its backward pass, which runs here: the gradients,
+    an error in it, and the inputs that it overwrites where forward overwrites none."""
     backward = run_backward(flat_result, arguments, target.module, plan)
+    overwritten = outcome.overwritten
     if backward.gradients is not None and not overwritten:
         overwritten = tuple(f"{name} (during backward)" for name in _overwritten_inputs(arguments))
     return replace(
@@ -155,19 +178,23 @@ def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
     )
     with torch.no_grad():
         reseed(plan.seed)
-        first = flatten(
-            target.callable(*arguments.args, **arguments.kwargs), "the first of two results"
-        )
-        for tensor, _ in arguments.passed.values():
-            if tensor.is_floating_point() and not call_arguments.is_mask(tensor):
-                tensor.mul_(-0.5).add_(0.25)
-            elif tensor.dim():
-                tensor.copy_(tensor.flip(0))
+        result = target.callable(*arguments.args, **arguments.kwargs)
+        first = flatten(result, "the first of two results")
+        _change_content(arguments)
         reseed(plan.seed)
-        second = flatten(
-            target.callable(*arguments.args, **arguments.kwargs), "the second of two results"
-        )
+        result = target.callable(*arguments.args, **arguments.kwargs)
+        second = flatten(result, "the second of two results")
     return Outcome({path: copy_leaf(value) for path, value in {**first, **second}.items()})
+
+
+def _change_content(arguments: call_arguments.LiveArguments) -> None:
+    """Change the content of the tensors among the arguments in place; masks keep their elements, in
+    another order."""
+    for tensor, _ in arguments.passed.values():
+        if tensor.is_floating_point() and not call_arguments.is_mask(tensor):
+            tensor.mul_(-0.5).add_(0.25)
+        elif tensor.dim():
+            tensor.copy_(tensor.flip(0))
 
 
 def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:

@@ -24,22 +24,18 @@ def run_backward(
         p: v for p, v in flat_result.items() if isinstance(v, torch.Tensor) and v.requires_grad
     }
     inputs = dict(arguments.leaves)
-    if isinstance(module, nn.Module):
-        inputs.update(
-            {f"parameter {name}": p for name, p in module.named_parameters() if p.requires_grad}
-        )
+    parameters = module.named_parameters() if isinstance(module, nn.Module) else ()
+    inputs.update({f"parameter {name}": p for name, p in parameters if p.requires_grad})
     if not outputs or not inputs:
         return Outcome()
     try:
         if plan.twice:
             return Outcome(second=_second_derivatives(outputs, inputs))
-        first = _gradients(outputs, inputs, keep_graph=plan.repeat)
-        return Outcome(
-            gradients=_copy_all(first),
-            repeated_gradients=(
-                _copy_all(_gradients(outputs, inputs, keep_graph=False)) if plan.repeat else None
-            ),
-        )
+        gradients = _copy_all(_gradients(outputs, inputs, keep_graph=plan.repeat))
+        if not plan.repeat:
+            return Outcome(gradients=gradients)
+        repeated = _copy_all(_gradients(outputs, inputs, keep_graph=False))
+        return Outcome(gradients=gradients, repeated_gradients=repeated)
     except Exception as error:  # noqa: BLE001 - arbitrary backward code; the error is the result
         return Outcome(backward_error=drop_traceback(error))
 

@@ -103,15 +103,10 @@ def shared_memory(
     NAME". `module` may be None."""
     owners = {_memory_address(tensor): name for name, (tensor, _) in arguments.passed.items()}
     if isinstance(module, nn.Module):
-        owners.update(
-            {
-                _memory_address(value): f"parameter {name}"
-                for name, value in module.named_parameters()
-            }
-        )
-        owners.update(
-            {_memory_address(value): f"buffer {name}" for name, value in module.named_buffers()}
-        )
+        for name, value in module.named_parameters():
+            owners[_memory_address(value)] = f"parameter {name}"
+        for name, value in module.named_buffers():
+            owners[_memory_address(value)] = f"buffer {name}"
     owners.pop(0, None)
     tensors = {
         path: value for path, value in flat_result.items() if isinstance(value, torch.Tensor)

@@ -42,32 +42,31 @@ def variants(call: Call) -> tuple[Call, ...]:
 
 def laid_out_calls(call: Call) -> tuple[Call, ...]:
     """Return the call in other layouts and sizes, labelled as in LAID_OUT: strides, one row, one
-    step less, no rows; the original may refuse some. Sizes that are too small to be cut are
-    skipped.
-
-    A further call has an index beyond the largest, as padding or "no expert" often is, where a
-    tensor holds indices.
-    """
+    step less, no rows, and where a tensor holds indices one beyond the largest, as padding or "no
+    expert" often is. Sizes that are too small to be cut are skipped; the original may refuse
+    some."""
     tensors = [tensor for tensor in call_arguments.tensors(call) if tensor.dim() > 0]
     calls = [call_arguments.map_tensors(call, _restride, STRIDED, call.beyond)]
     if tensors:
         rows = tensors[0].shape[0]
         calls += [narrow_tensors(call, rows, 1, ROWS, SINGLE_ROW)] if rows > 1 else []
         steps = next((tensor.shape[1] for tensor in tensors if tensor.dim() > 1), 0)
-        calls += (
-            [narrow_tensors(call, steps, steps - 1, slice(1, None), SHORTER)] if steps > 2 else []
-        )
+        if steps > 2:
+            calls.append(narrow_tensors(call, steps, steps - 1, slice(1, None), SHORTER))
         calls.append(narrow_tensors(call, rows, 0, ROWS, NO_ROWS))
-    if any(_is_index(tensor) for tensor in tensors):
-        calls.append(
-            call_arguments.map_tensors(
-                call,
-                lambda tensor: _with_index_beyond(tensor) if _is_index(tensor) else tensor,
-                BEYOND,
-                call.beyond,
-            )
-        )
+    if any(map(_is_index, tensors)):
+        calls.append(_call_with_index_beyond(call))
     return tuple(calls)
+
+
+def _call_with_index_beyond(call: Call) -> Call:
+    """Return a call in which each tensor of indices has one beyond the largest."""
+    return call_arguments.map_tensors(
+        call,
+        lambda tensor: _with_index_beyond(tensor) if _is_index(tensor) else tensor,
+        BEYOND,
+        call.beyond,
+    )
 
 
 def _is_index(tensor: Any) -> bool:

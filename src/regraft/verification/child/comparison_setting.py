@@ -20,6 +20,7 @@ from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.model_pair import Pair, build_both
+from regraft.verification.child.reverted_definitions import blame, revert
 from regraft.verification.child.session import Session
 
 SEEDS = (0, 1)
@@ -75,12 +76,12 @@ def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
     None where no model can be built, or every definition is refuted."""
     result = build_both(subject, seed, session)
     while isinstance(result, Difference):
-        guilty = session.blame(lambda: as_difference(build_both(subject, seed, session)))
+        guilty = blame(session, lambda: as_difference(build_both(subject, seed, session)))
         for name in guilty:
             session.ledger.refute(
                 name, result.sentence, describe_failure(subject, seed, None, None, result)
             )
-        session.revert(guilty)
+        revert(session, guilty)
         result = build_both(subject, seed, session) if session.ledger.unrefuted() else None
     return result
 
@@ -112,25 +113,25 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
             cls = getattr(session.original, definition, None)
             stores = domain_of(definition, session).late
             stack.enter_context(session.late.watch(model, cls, definition, stores))
+        plan = Plan(seed=setting.seed, gradients=False)
+        what = f"run {name} in {setting.mode} mode, {setting.dtype}"
         for call in calls:
-            with session.ledger.step(
-                "original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"
-            ):
-                outcome = execute(
-                    target, cast_to_format(call, setting), Plan(seed=setting.seed, gradients=False)
-                )
+            with session.ledger.step("original", "", what):
+                outcome = execute(target, cast_to_format(call, setting), plan)
             if outcome.error is not None:
-                if setting.dtype == "float32":
-                    session.subjects_not_run.add(name)
-                text = (
-                    f"{name} ({setting.subject.driver}): the original does not run in"
-                    f" {setting.dtype}"
-                )
-                session.ledger.skip(
-                    f"{text}: {type(outcome.error).__name__}: {str(outcome.error)[:200]}"
-                )
+                _note_failed_run(outcome.error, setting, session)
                 return None
     return recorder
+
+
+def _note_failed_run(error: BaseException, setting: Setting, session: Session) -> None:
+    """Note in the ledger that the original of a subject does not run in a setting, and in
+    `session.subjects_not_run` where that is in float32."""
+    subject = setting.subject
+    if setting.dtype == "float32":
+        session.subjects_not_run.add(subject.name)
+    text = f"{subject.name} ({subject.driver}): the original does not run in {setting.dtype}"
+    session.ledger.skip(f"{text}: {type(error).__name__}: {str(error)[:200]}")
 
 
 def _make_calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:

@@ -202,22 +202,16 @@ def _exchange_value(container: Any, old_value: Any, new_value: Any) -> Any:
     if type(container) in (list, tuple, dict):
         elements = list(container.values() if isinstance(container, dict) else container)
         new_elements = [_exchange_value(element, old_value, new_value) for element in elements]
-        if any(
-            new_element is not element
-            for new_element, element in zip(new_elements, elements, strict=True)
-        ):
-            return (
-                dict(zip(container, new_elements, strict=True))
-                if isinstance(container, dict)
-                else type(container)(new_elements)
-            )
-    elif dataclasses.is_dataclass(container) and not isinstance(container, type):
+        pairs = zip(new_elements, elements, strict=True)
+        if all(new_element is element for new_element, element in pairs):
+            return container
+        if isinstance(container, dict):
+            return dict(zip(container, new_elements, strict=True))
+        return type(container)(new_elements)
+    if dataclasses.is_dataclass(container) and not isinstance(container, type):
         names = [name for name, element in vars(container).items() if element is old_value]
-        return (
-            dataclasses.replace(container, **dict.fromkeys(names, new_value))
-            if names
-            else container
-        )
+        if names:
+            return dataclasses.replace(container, **dict.fromkeys(names, new_value))
     return container
 
 

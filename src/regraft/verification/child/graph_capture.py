@@ -43,9 +43,8 @@ def compare_captures(
             continue  # such slowness is evidence about the machine, not about the graph
         if isinstance(changed_result, BaseException):
             text = " ".join(str(changed_result).split())[:200]
-            return Difference(
-                "", f"{means} takes the original, not the changed version: {text}"
-            ), tuple(agreeing)
+            sentence = f"{means} takes the original, not the changed version: {text}"
+            return Difference("", sentence), tuple(agreeing)
         difference = compare(original_result, changed_result, Check("outputs", dict, Largest()))
         if difference:
             return Difference(difference.path, f"by {means} {difference.sentence}"), tuple(agreeing)
@@ -68,14 +67,10 @@ def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] 
     try:
         with watch.collect_printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):
             reseed(0)
-            return flatten(
-                capture(
-                    target,
-                    call_arguments.build_arguments(
-                        call, target.model, gradients=False, scope=target.scope
-                    ),
-                )
+            arguments = call_arguments.build_arguments(
+                call, target.model, gradients=False, scope=target.scope
             )
+            return flatten(capture(target, arguments))
     except Exception as error:  # noqa: BLE001 - arbitrary model code in a compiler; the error is the result
         return error
     finally:

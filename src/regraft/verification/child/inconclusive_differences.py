@@ -31,12 +31,10 @@ RUNS = 3  # of the original against itself, before a difference is held against 
 def reason_to_leave_out(
     difference: Difference, sides: Sides, call: Call, plan: Plan, session: Session
 ) -> str:
-    """Return why a difference is no evidence against the changed version, or "" where it is
-    evidence. Runs both versions again to decide it.
-
-    The reasons: the limit of memory, noise in half precision already in the original, a gradient
-    that is nothing but rounding, a saturated softmax, an original that differs from itself.
-    """
+    """Return why a difference is no evidence against the changed version, for which both versions
+    run again, or "" where it is evidence: the limit of memory, noise in half precision already in
+    the original, a gradient that is nothing but rounding, a saturated softmax, or an original that
+    differs from itself."""
     if any(words in difference.sentence for words in _OUT_OF_MEMORY):
         return "the limit of memory was reached"
     if _is_noise_in_original(difference.path, sides, call, plan):
@@ -105,12 +103,9 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     Terms that cancel exactly in one order of summation leave rounding in another: softmax over one
     position, say.
     """
-
     wide_plan = plan.exact()
-    exact_gradients, original_gradients = (
-        _gradients(sides.exact_original(is_altered(call)), call, wide_plan),
-        _gradients(sides.original, call, plan),
-    )
+    exact_gradients = _gradients(sides.exact_original(is_altered(call)), call, wide_plan)
+    original_gradients = _gradients(sides.original, call, plan)
     exact_changed_gradient = _gradients(sides.exact_changed(), call, wide_plan).get(difference.path)
     sizes = {
         name: float(v.abs().max())

@@ -16,6 +16,18 @@ from typing import Any
 from regraft.verification.child.comparison_terms import Largest
 from regraft.verification.child.read_files import files_read, folders_of_packages
 
+# The fields of a record that are sets, with the same key in its JSON.
+_SET_FIELDS = (
+    "instances",
+    "models",
+    "drivers",
+    "modes",
+    "dtypes",
+    "seeds",
+    "shapes",
+    "dropout",
+)
+
 
 @dataclass(slots=True)
 class Record:
@@ -62,18 +74,8 @@ class Record:
         """Return the evidence as JSON values: all fields but `captured`, sets as sorted lists, and
         the largest differences by number format. Some keys are in words with spaces."""
         plain_fields = ("refuted", "failure", "replays", "gradients", "wholes", "notes", "mutants")
-        set_fields = (
-            "instances",
-            "models",
-            "drivers",
-            "modes",
-            "dtypes",
-            "seeds",
-            "shapes",
-            "dropout",
-        )
         evidence: dict[str, Any] = {name: getattr(self, name) for name in plain_fields}
-        evidence.update({name: sorted(getattr(self, name)) for name in set_fields})
+        evidence.update({name: sorted(getattr(self, name)) for name in _SET_FIELDS})
         evidence["seconds"] = round(self.seconds, 1)
         evidence["domain"] = {kind: sorted(labels) for kind, labels in sorted(self.domain.items())}
         evidence["given up"] = sorted(self.given_up)
@@ -135,17 +137,11 @@ class Ledger:
         end. The processor time of the body is added to the record of the definition, if it has
         one."""
         started, work = time.time(), time.process_time()
-        entry = {
-            "time": started,
-            "work": work,
-            "side": side,
-            "definition": definition,
-            "what": description,
-        }
+        entry: dict[str, Any] = {"time": started, "work": work}
+        entry.update(side=side, definition=definition, what=description)
         if side == "changed":
             entry["original_seconds"] = self._seconds.get(definition, 0.0)
-        self._journal.write(json.dumps(entry) + "\n")
-        self._journal.flush()
+        self._announce(entry)
         try:
             yield
         finally:
@@ -154,11 +150,12 @@ class Ledger:
         if side == "original":
             self._seconds[definition] = time.time() - started
         else:
-            self._journal.write(
-                json.dumps({"time": time.time(), "side": "", "definition": "", "what": "between"})
-                + "\n"
-            )
-            self._journal.flush()
+            self._announce({"time": time.time(), "side": "", "definition": "", "what": "between"})
+
+    def _announce(self, entry: dict[str, Any]) -> None:
+        """Write an entry to the journal at once."""
+        self._journal.write(json.dumps(entry) + "\n")
+        self._journal.flush()
 
     def note_level(self, level: str) -> None:
         """Add a level of evidence that was reached to `levels`, unless it is there."""

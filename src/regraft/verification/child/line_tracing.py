@@ -96,19 +96,13 @@ class Tracer:
         for arm in change.arms:
             if arm not in self.arms and sys.version_info >= (3, 11):
                 place = f"on line {arm.line}, column {arm.column + 1}"
-                sentences.append(
-                    (arm.line, f"the side of the conditional expression {place} never ran")
-                )
+                sentence = f"the side of the conditional expression {place} never ran"
+                sentences.append((arm.line, sentence))
         for fallthrough in change.fallthroughs:
-            if self._has_run(*fallthrough.header) and not self._has_fallen_through(
-                fallthrough.header, fallthrough.body
-            ):
-                sentences.append(
-                    (
-                        fallthrough.header[0],
-                        f"the condition on line {fallthrough.header[0]} was never false",
-                    )
-                )
+            header, body = fallthrough.header, fallthrough.body
+            if self._has_run(*header) and not self._has_fallen_through(header, body):
+                line = header[0]
+                sentences.append((line, f"the condition on line {line} was never false"))
         return tuple(dict.fromkeys(sentences))
 
     def _has_run(self, start: int, end: int) -> bool:

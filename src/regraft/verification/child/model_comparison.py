@@ -26,6 +26,7 @@ from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.input_minimisation import minimise_call
 from regraft.verification.child.model_pair import Pair, build_both
+from regraft.verification.child.reverted_definitions import blame, only_change, revert
 from regraft.verification.child.rounding import is_noise
 from regraft.verification.child.session import Session
 from regraft.verification.child.state_watch import is_state
@@ -86,9 +87,9 @@ def _refute_causes(
             f"a difference of {setting.subject.name} did not reproduce: {difference.sentence}"
         )
         return None
-    guilty = session.blame(check)
+    guilty = blame(session, check)
     for name in guilty:
-        with session.only_change(name):
+        with only_change(session, name):
             smaller_call, small_difference = minimise_call(call, difference, check, session.ledger)
         place = (
             f"{setting.subject.name} as a whole; {setting.mode} mode, {setting.dtype}, "
@@ -98,7 +99,7 @@ def _refute_causes(
             setting.subject, setting.seed, setting, (None, smaller_call), small_difference
         )
         session.ledger.refute(name, f"{small_difference.sentence} ({place})", recipe)
-    session.revert(guilty)
+    revert(session, guilty)
     return _compare_call(setting, session, call)
 
 

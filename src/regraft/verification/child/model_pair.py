@@ -183,22 +183,16 @@ def _attribute_difference(
         session.rewind()
         second_original = _build_original(subject, seed + 1, session)
         if second_original is not None:
-            scopes = session.original, session.original
-            random_differences = _describe_attribute_differences(
-                (original, second_original), scopes, session
-            )
+            originals, scopes = (original, second_original), (session.original, session.original)
+            random_differences = _describe_attribute_differences(originals, scopes, session)
             differences = {
                 path: sentence
                 for path, sentence in differences.items()
                 if path not in random_differences
             }
-    return next(
-        (
-            Difference(path, f"after construction {sentence}")
-            for path, sentence in differences.items()
-        ),
-        None,
-    )
+    for path, sentence in differences.items():
+        return Difference(path, f"after construction {sentence}")
+    return None
 
 
 def _describe_attribute_differences(
@@ -215,16 +209,13 @@ def _describe_attribute_differences(
         if type(module).__qualname__ != type(counterpart).__qualname__:
             continue
         sides = tuple(zip((module, counterpart), scopes, strict=True))
-        for leaves in (
-            [attribute_leaves(side, path, scope) for side, scope in sides],
-            [property_leaves(side, path, scope, names) for side, scope in sides],
-        ):
-            differences.update(describe_differences(*leaves))
-    return {
-        name: text
-        for name, text in differences.items()
-        if session.strict or not text.endswith(" is missing")
-    }
+        attributes = [attribute_leaves(side, path, scope) for side, scope in sides]
+        properties = [property_leaves(side, path, scope, names) for side, scope in sides]
+        differences.update(describe_differences(*attributes))
+        differences.update(describe_differences(*properties))
+    if session.strict:
+        return differences
+    return {path: text for path, text in differences.items() if not text.endswith(" is missing")}
 
 
 def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
@@ -321,11 +312,8 @@ def _submodule_difference(original: Any, changed: Any) -> Difference | None:
 def _has_equal_distribution(value: Any, changed_value: Any) -> bool:
     """Return whether random initial values have one mean and spread; they may be drawn in another
     order. Integers, and fewer than `FEWEST` values, count as equal; False where NaN, which marks
-    uninitialised elements, is elsewhere.
-
-    Both are to lie within eight standard errors of each other, for distributions with tails no
-    heavier than a Laplace's.
-    """
+    uninitialised elements, is elsewhere. Both are to lie within eight standard errors of each
+    other, for distributions with tails no heavier than a Laplace's."""
     if not value.is_floating_point():
         return True
     initialised = ~value.isnan()  # uninitialised elements are NaN

@@ -13,6 +13,23 @@ from regraft.verification.child.state_leaves import attribute_prefix, leaves_of
 from regraft.verification.child.state_watch import Watch
 
 
+def _properties_of_objects(
+    module: Any, prefix: str, scope: ModuleType, names: Collection[str]
+) -> list[tuple[str, Any, str]]:
+    """Return (path, owner, name) of each property that the classes `names` define of a module, and
+    of the objects of the file's classes among its attributes; `prefix` is that of the module's
+    attributes."""
+    owners = {prefix: module}
+    for name, value in vars(module).items():
+        if is_own_object(value, scope.__name__):
+            owners[f"{prefix}{name}."] = value
+    return [
+        (f"{owner_prefix}{name}", owner, name)
+        for owner_prefix, owner in owners.items()
+        for name in _properties(type(owner), names)
+    ]
+
+
 def property_leaves(
     module: Any, path: str, scope: ModuleType, names: Collection[str]
 ) -> dict[str, Any]:
@@ -20,16 +37,7 @@ def property_leaves(
     on one module, which is at `path` in its model, and on the objects of the file's classes among
     its attributes; for a property that raises its error as text. State that reading them leaves,
     such as a value that is computed once, is taken back."""
-    prefix = attribute_prefix(path)
-    owners = {prefix: module}
-    for name, value in vars(module).items():
-        if is_own_object(value, scope.__name__):
-            owners[f"{prefix}{name}."] = value
-    properties = [
-        (f"{owner_prefix}{name}", owner, name)
-        for owner_prefix, owner in owners.items()
-        for name in _properties(type(owner), names)
-    ]
+    properties = _properties_of_objects(module, attribute_prefix(path), scope, names)
     if not properties:
         return {}
     watch = Watch(module, scope)

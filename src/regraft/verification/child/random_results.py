@@ -33,6 +33,11 @@ SECOND_CALL = "second call: "
 _STEP = 1e-2
 _GRADIENT_ERROR = 0.1
 
+_SEEDS_NUMBERS = Difference(
+    "", "in training the changed version seeds the random numbers: they do not go on"
+)
+_IS_RANDOM = Difference("", "in training the changed version is random, the original is not")
+
 
 def compare_random(
     original: Target, changed: Target, call: Call, largest: Largest, judge: Judge
@@ -65,36 +70,24 @@ def compare_random(
         and original_first.random_state_hash != original_second.random_state_hash
         and changed_first.random_state_hash == changed_second.random_state_hash
     ):
-        return (
-            Difference(
-                "", "in training the changed version seeds the random numbers: they do not go on"
-            ),
-            "seeded",
-        )
+        return _SEEDS_NUMBERS, "seeded"
     difference = judge(original_first, changed_first, Outcome, largest, Rigour(strict=False))
     if (
         difference is None
         and judge(original_second, changed_second, Outcome, largest, Rigour(strict=False)) is None
     ):
-        return None, (
-            "deterministic"
-            if _has_close_results(original_first, original_second)
-            else "same random numbers"
-        )
+        is_certain = _has_close_results(original_first, original_second)
+        return None, "deterministic" if is_certain else "same random numbers"
     if changed_first.error is not None:
         return difference, "error"
     if _has_close_results(original_first, original_second):
-        if _has_close_results(changed_first, changed_second):
-            return None, "deterministic"  # the comparison without dropout judges the values
-        return (
-            Difference("", "in training the changed version is random, the original is not"),
-            "deterministic",
-        )
-    return (
-        _compare_distributions(original, changed, call, noise)
-        or _check_backward(original, changed, call),
-        "distribution",
+        # the comparison without dropout judges the values
+        is_random = not _has_close_results(changed_first, changed_second)
+        return _IS_RANDOM if is_random else None, "deterministic"
+    difference = _compare_distributions(original, changed, call, noise) or _check_backward(
+        original, changed, call
     )
+    return difference, "distribution"
 
 
 def _has_close_results(first: Outcome, second: Outcome) -> bool:
@@ -119,10 +112,7 @@ def _compare_distributions(
     The number of runs lies between FEWEST_SAMPLES and SAMPLES, for about SECONDS per sample. None
     also where the original returns a value in some runs only.
     """
-    start = time.monotonic()
-    execute(original, call, Plan(gradients=False, repeat=True))
-    seconds_per_run = max(1e-5, time.monotonic() - start)
-    count = max(FEWEST_SAMPLES, min(SAMPLES, int(SECONDS / seconds_per_run)))
+    count = _affordable_count(original, call)
     original_sample = _sample(original, call, range(count), noise)
     changed_sample = _sample(changed, call, range(count, 2 * count), noise)
     for path, values in original_sample.items():
@@ -153,6 +143,15 @@ def _compare_distributions(
     return Difference(
         suspect.path, f"in training with dropout {suspect.path} has another distribution: {finding}"
     )
+
+
+def _affordable_count(original: Target, call: Call) -> int:
+    """Return the number of runs for a sample of a call that takes about SECONDS, between
+    FEWEST_SAMPLES and SAMPLES, by the time of a run."""
+    start = time.monotonic()
+    execute(original, call, Plan(gradients=False, repeat=True))
+    seconds_per_run = max(1e-5, time.monotonic() - start)
+    return max(FEWEST_SAMPLES, min(SAMPLES, int(SECONDS / seconds_per_run)))
 
 
 def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> dict[str, Any]:
@@ -214,9 +213,11 @@ def _prediction_error(target: Target, call: Call, seed: int) -> float | None:
     norm of the gradient; None where inputs have no gradients, or only zeros."""
     plan = Plan(seed=seed)
     outcome = execute(target, call, plan)
-    names = [name for name in outcome.gradients or {} if name.startswith("input ")]
-    gradients = {name: (outcome.gradients or {})[name] for name in names}
-    gradients = {name: value for name, value in gradients.items() if value is not None}
+    gradients = {
+        name: value
+        for name, value in (outcome.gradients or {}).items()
+        if name.startswith("input ") and value is not None
+    }
     if not gradients:
         return None
     directions = {
@@ -227,14 +228,11 @@ def _prediction_error(target: Target, call: Call, seed: int) -> float | None:
     )
     value_above = _project_results(execute(target, _shift_inputs(call, directions, _STEP), plan))
     value_below = _project_results(execute(target, _shift_inputs(call, directions, -_STEP), plan))
-    gradient_norm = math.sqrt(
-        sum(float((value.double() ** 2).sum()) for value in gradients.values())
-    )
-    return (
-        abs((value_above - value_below) / (2 * _STEP) - predicted) / gradient_norm
-        if gradient_norm
-        else None
-    )
+    squares = (float((value.double() ** 2).sum()) for value in gradients.values())
+    gradient_norm = math.sqrt(sum(squares))
+    if not gradient_norm:
+        return None
+    return abs((value_above - value_below) / (2 * _STEP) - predicted) / gradient_norm
 
 
 def _project_results(outcome: Outcome) -> float:

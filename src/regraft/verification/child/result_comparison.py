@@ -41,6 +41,17 @@ def compare(
     return None
 
 
+def _difference_of_absent_gradient(path: str, *, is_new: bool) -> Difference:
+    """Return the difference of a parameter's gradient that is zero in one version, the changed one
+    if `is_new`, and absent in the other."""
+    states = ("zero", "absent") if is_new else ("absent", "zero")
+    sentence = (
+        f"{path} is {states[0]}, in the original {states[1]}: weight decay and momentum change"
+        " a parameter only where its gradient is not absent (--contract results accepts this)"
+    )
+    return Difference(path, sentence)
+
+
 def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Difference | None:
     """Compare two values at a path; return their difference or None. Among gradients an absent
     value and a zero are equal, for parameters as far as the rigour says so. Tensors of another
@@ -48,12 +59,7 @@ def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Dif
     if check.kind == "gradients" and _are_absent_and_zero(original, changed):
         if check.rigour.absent_is_zero or not path.startswith("parameter "):
             return None
-        states = ("zero", "absent") if original is None else ("absent", "zero")
-        sentence = (
-            f"{path} is {states[0]}, in the original {states[1]}: weight decay and momentum change"
-            " a parameter only where its gradient is not absent (--contract results accepts this)"
-        )
-        return Difference(path, sentence)
+        return _difference_of_absent_gradient(path, is_new=original is None)
     if not (isinstance(original, torch.Tensor) and isinstance(changed, torch.Tensor)):
         is_equal = are_equal(original, changed)
         return None if is_equal else Difference(path, _contrast(path, original, changed))
@@ -150,12 +156,10 @@ def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Dif
 def _compare_narrow_floats(
     path: str, original: Any, changed: Any, check: Check
 ) -> Difference | None:
-    """Compare two tensors of floats of eight bits, in which PyTorch does not compute. Return their
-    difference, or None where rounding explains it; it is added to `check.largest` then.
-
-    Their numbers may be two steps of the format apart: a rounding before the conversion makes that
-    one step, and one in half precision two.
-    """
+    """Return the difference of two tensors of floats of eight bits, in which PyTorch does not
+    compute, or None where rounding explains it; it is added to `check.largest` then. They may be
+    two steps of the format apart: a rounding before the conversion makes that one step, and one in
+    half precision two."""
     name = str(original.dtype).removeprefix("torch.")
     limits = torch.finfo(original.dtype)
     two_steps = {"rtol": 2 * limits.eps, "atol": 2 * limits.eps * limits.tiny}
@@ -181,15 +185,9 @@ def _non_finite_difference(original: Any, changed: Any) -> str:
     if not bool((torch.isfinite(original) == torch.isfinite(changed)).all()):
         kind = "NaN" if bool((torch.isnan(original) != torch.isnan(changed)).any()) else "infinity"
         # the side with the value is that whose counterpart is finite
-        counterparts = {"changed version": original, "original": changed}
-        side = next(
-            (
-                name
-                for name, counterpart in counterparts.items()
-                if bool(torch.isfinite(counterpart).all())
-            ),
-            "",
-        )
+        counterparts = {"changed version": original, "original": changed}.items()
+        sides = (name for name, value in counterparts if bool(torch.isfinite(value).all()))
+        side = next(sides, "")
         return f"{kind} on one side" + (f", that of the {side}" if side else "")
     if original.dtype not in HALVES and not bool(
         (torch.isnan(original) == torch.isnan(changed)).all()

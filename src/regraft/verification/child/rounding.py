@@ -30,6 +30,23 @@ GROSS_IF_SATURATED = 3e-2
 FEWEST = 16  # numbers from which on their original number format shows
 
 
+def _errors(
+    original: Any, changed: Any, exact: Any, gap: Distance
+) -> tuple[float, float, float, Any] | None:
+    """Return how far the original's and the changed result are from the exact one, its largest
+    absolute value, and the index of the places that are considered: all, or those where original
+    and exact result are finite. None where there is no such place."""
+    exact_gap = measure(exact, original)
+    if gap.all_finite and exact_gap.all_finite:
+        return exact_gap.absolute, measure(exact, changed).absolute, exact_gap.scale, ...
+    usable = torch.isfinite(original) & torch.isfinite(exact)
+    if not usable.any():
+        return None
+    original_error = _largest_gap(original, exact, usable)
+    changed_error = _largest_gap(changed, exact, usable)
+    return original_error, changed_error, float(exact.double().abs()[usable].max()), usable
+
+
 def is_rounding(path: str, original: Any, changed: Any, check: Check, gap: Distance) -> bool:
     """Return whether two floating-point results differ by no more than rounding explains.
 
@@ -46,20 +63,10 @@ def is_rounding(path: str, original: Any, changed: Any, check: Check, gap: Dista
         return check.kind == "gradients" and _is_rounding_of_gradient(
             path, original, changed, check, gap
         )
-    usable: Any = ...  # all places
-    exact_gap = measure(exact, original)
-    if gap.all_finite and exact_gap.all_finite:
-        original_error, scale = exact_gap.absolute, exact_gap.scale
-        changed_error = measure(exact, changed).absolute
-    else:
-        usable = torch.isfinite(original) & torch.isfinite(exact)
-        if not usable.any():
-            return False
-        original_error = _largest_gap(original, exact, usable)
-        changed_error = _largest_gap(changed, exact, usable)
-        scale = float(exact.double().abs()[usable].max())
-    if is_noise(original, exact):
+    errors = _errors(original, changed, exact, gap)
+    if errors is None or is_noise(original, exact):
         return False
+    original_error, changed_error, scale, usable = errors
     if check.kind == "gradients":
         module_path = path if check.rigour.strict else ""
         scale = max(scale, _largest_gradient_beside(module_path, truth, check.sizes))

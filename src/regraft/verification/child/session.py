@@ -3,9 +3,7 @@ comparisons have covered so far."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,26 +12,20 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-import torch
-
 from regraft.verification.builder_calls import Construction
 from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.late_attributes import LateValues
 from regraft.verification.child.checks.mutants import Mutant, Mutants, mutant_in_place
 from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
-from regraft.verification.child.comparison_terms import Difference
-from regraft.verification.child.file_import import define_in_changed_module, rebind
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer
 from regraft.verification.child.random_states import reseed
+from regraft.verification.child.relatives_that_ran import MODES, has_taken_part, has_taken_value
 from regraft.verification.child.shared_state import SharedState
 from regraft.verification.child.state_watch import Watch
 from regraft.verification.definition_changes import Change
 from regraft.verification.related_definitions import BUILDER, Relative
-from regraft.verification.types import MODULE
-
-MODES = frozenset({"eval", "train"})
 
 
 @dataclass(slots=True)
@@ -220,10 +212,8 @@ class Session:
         error is not compared. An error of the body forgets them, too, and is raised.
         """
         conditions = self.conditions[1] if self.conditions else None
-        lines_before, results_before = (
-            self.original_tracer.save_state(),
-            conditions.results() if conditions else (),
-        )
+        lines_before = self.original_tracer.save_state()
+        results_before = conditions.results() if conditions else ()
 
         def forget() -> None:
             """Take back the lines and results of this run."""
@@ -409,7 +399,7 @@ class Session:
         return tuple(
             relative
             for relative in change.relatives
-            if not self._has_taken_part(relative)
+            if not has_taken_part(relative, self.original, self.ran, self.tracer.entered)
             and not (self.model_classes and self._is_outside_model(relative))
         )
 
@@ -453,39 +443,9 @@ class Session:
         if set(self.ledger.records[definition].modes) < MODES:
             return False
         return all(
-            self._has_taken_value(definition, name, constant)
+            has_taken_value(self.options.get((definition, name), set()), constant)
             for construction in relative.constructions
             for name, constant in construction
-        )
-
-    def _has_taken_value(self, definition: str, name: str, constant: str) -> bool:
-        """Return whether a constructor's argument had the value with the repr `constant`; if this
-        is "", any value but None whose repr is a literal."""
-        values = self.options.get((definition, name), set())
-        return constant in values if constant else any(map(_is_plain_value, values))
-
-    def _has_taken_part(self, relative: Relative) -> bool:
-        """Return whether a relative took part in comparisons in both modes.
-
-        A relative that is no module class has to have run a function in its lines; a module class
-        without a `forward` counts also where its methods ran, or a subclass took part.
-        """
-        if self.ran.get(relative.name, set()) >= MODES:
-            return True
-        value = getattr(self.original, relative.name, None)
-        if not (isinstance(value, type) and issubclass(value, torch.nn.Module)):
-            return any(relative.first <= line <= relative.last for line in self.tracer.entered)
-        if getattr(value, "forward", None) is not torch.nn.Module.forward:
-            return False
-        if self.tracer.entered & _first_lines(value):
-            return True  # the module is never called, but other functions of it are
-        # an abstract base: its subclasses run its code
-        compared_classes = [
-            getattr(self.original, name, None) for name, modes in self.ran.items() if modes >= MODES
-        ]
-        return any(
-            isinstance(compared_class, type) and issubclass(compared_class, value)
-            for compared_class in compared_classes
         )
 
     def needs_run(self, definition: str) -> bool:
@@ -500,68 +460,6 @@ class Session:
         """Return whether `unfinished_changes` is empty, or time is up."""
         return not self.unfinished_changes() or self.ledger.is_late()
 
-    def revert(self, names: tuple[str, ...]) -> None:
-        """Put the original's definitions of these names into the changed module, for good, so that
-        the other definitions are judged without them; `only_change` does so for a while. Names that
-        the original lacks, and the module level, are skipped."""
-        for name in names:
-            if name != MODULE and hasattr(self.original, name):
-                is_new = name not in self.reverted
-                if is_new:
-                    self.reverted[name] = define_in_changed_module(
-                        name, self.original, self.changed
-                    )
-                rebind(self.changed, name, self.reverted[name])
-                if is_new and self.reverted[name] is not getattr(self.original, name):
-                    self.shared.append(SharedState(self.changed, (name,)))
-
-    @contextmanager
-    def only_change(self, name: str) -> Iterator[None]:
-        """Revert every changed definition but that of this name in the body, and put the changed
-        definitions back at the end."""
-        other_names = [
-            change.definition for change in self.changes if change.definition not in (name, MODULE)
-        ]
-        changed_values = {
-            other_name: getattr(self.changed, other_name)
-            for other_name in other_names
-            if hasattr(self.changed, other_name)
-        }
-        self.revert(tuple(other_names))
-        try:
-            yield
-        finally:
-            for other_name, value in changed_values.items():
-                rebind(self.changed, other_name, value)
-
-    def blame(self, check: Callable[[], Difference | None]) -> tuple[str, ...]:
-        """Return the unrefuted definitions with which `check` finds a difference while all others
-        are reverted; all unrefuted ones where none is guilty by itself.
-
-        A single unrefuted definition is returned without a check.
-        """
-        names = self.ledger.unrefuted()
-        if len(names) == 1:
-            return names
-        guilty = []
-        for name in names:
-            with self.only_change(name):
-                if check() is not None:
-                    guilty.append(name)
-        return tuple(guilty) or names
-
-
-def _first_lines(cls: type) -> set[int]:
-    """Return the first lines of the functions that a class defines, except its constructor."""
-    functions = (
-        inspect.unwrap(value)
-        for name, value in vars(cls).items()
-        if name != "__init__" and callable(value)
-    )
-    return {
-        function.__code__.co_firstlineno for function in functions if hasattr(function, "__code__")
-    }
-
 
 def build_seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleType) -> Any:
     """Return the model that `build` makes from a version's module, after `reseed` with the seed.
@@ -575,13 +473,3 @@ def switch_mode(model: Any, training: bool) -> Any:
     None."""
     model.train(training)
     return model
-
-
-def _is_plain_value(shown: str) -> bool:
-    """Return whether a repr is that of a number, a boolean, a string, or a container of these;
-    False for "None" and for text that is no literal."""
-    try:
-        value = ast.literal_eval(shown)
-    except (ValueError, SyntaxError):
-        return False
-    return value is not None

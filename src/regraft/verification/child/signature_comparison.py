@@ -11,19 +11,15 @@ from typing import Any
 
 def signature_difference(original: Any, changed: Any) -> str:
     """Return in words the first way in which calls of a definition that used to fit no longer do;
-    "" where they all still fit.
-
-    Of a class, the public methods, `__init__` and `__call__` that the original class itself defines
-    are compared; of anything but a class or function nothing is.
-    """
+    "" where they all still fit. Of a class, the public methods, `__init__` and `__call__` that the
+    original class itself defines are compared; of anything but a class or function nothing is."""
     if isinstance(original, FunctionType) and isinstance(changed, FunctionType):
         return _parameter_difference(original.__name__, original, changed)
     if not (isinstance(original, type) and isinstance(changed, type)):
         return ""
     for name, value in vars(original).items():
-        if not isinstance(value, FunctionType) or (
-            name.startswith("_") and name not in ("__init__", "__call__")
-        ):
+        is_compared = not name.startswith("_") or name in ("__init__", "__call__")
+        if not is_compared or not isinstance(value, FunctionType):
             continue
         changed_method = getattr(changed, name, None)
         if not callable(changed_method):

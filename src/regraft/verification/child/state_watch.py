@@ -171,9 +171,9 @@ class Watch:
             io.BytesIO(), encoding="utf-8", errors="replace", write_through=True
         )
         home = scope.__name__ if scope is not None else ""
-        self._namespaces = (
-            [_Namespace(VARIABLE, vars(scope), home, skipped, True)] if scope is not None else []
-        )
+        self._namespaces: list[_Namespace] = []
+        if scope is not None:
+            self._namespaces.append(_Namespace(VARIABLE, vars(scope), home, skipped, True))
         self._parameters = WatchedParameters(module)
         self._hooks: list[_Hooks] = []
         for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
@@ -206,11 +206,9 @@ class Watch:
     ) -> dict[str, Any]:
         """Return these changes and those of parameters and hooks since the watch began, and the
         text printed since the last call of this method, as flat leaves whose paths `is_state`
-        accepts; {} where nothing changed.
-
-        Decimal numbers become tensors of `number_format`, so that they are compared as results of
-        computations. Changes that are not reported, those of buffers, are left out.
-        """
+        accepts; {} where nothing changed. Decimal numbers become tensors of `number_format`, so
+        that they are compared as results of computations. Changes that are not reported, those of
+        buffers, are left out."""
         leaves: dict[str, Any] = {}
         for change in changes:
             if change.reported:
@@ -220,12 +218,20 @@ class Watch:
         for hooks in self._hooks:
             if added := hooks.added_count():
                 leaves[f"{ATTRIBUTE}{hooks.path}, number of hooks"] = added
-        text = normalise_text(self._take_text(), self._scope)
-        if text:
-            leaves[f"{PRINTED}text"] = " ".join(DECIMAL.sub("#", text).split())
-            numbers = [float(number) for number in DECIMAL.findall(text)]
-            leaves[f"{PRINTED}numbers"] = torch.tensor(numbers, dtype=number_format())
+        leaves.update(self._printed_leaves(number_format))
         return leaves
+
+    def _printed_leaves(self, number_format: Callable[[], Any]) -> dict[str, Any]:
+        """Return the text printed since the last call, and the decimal numbers in it apart, as
+        leaves; {} where nothing was printed."""
+        text = normalise_text(self._take_text(), self._scope)
+        if not text:
+            return {}
+        numbers = [float(number) for number in DECIMAL.findall(text)]
+        return {
+            f"{PRINTED}text": " ".join(DECIMAL.sub("#", text).split()),
+            f"{PRINTED}numbers": torch.tensor(numbers, dtype=number_format()),
+        }
 
     def _take_text(self) -> str:
         """Return the text printed so far and forget it."""

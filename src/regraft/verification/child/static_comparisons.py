@@ -7,6 +7,7 @@ from pathlib import Path
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.file_import import load_copy
 from regraft.verification.child.result_comparison import describe_differences
+from regraft.verification.child.reverted_definitions import revert
 from regraft.verification.child.session import Session
 from regraft.verification.child.signature_comparison import signature_difference
 from regraft.verification.child.state_leaves import variable_leaves
@@ -42,9 +43,8 @@ def compare_variables(session: Session, path: Path) -> None:
     Values that differ at each import do not count. The original is imported again to find these;
     where that fails, nothing is compared and the reason noted in the ledger.
     """
-    differences = describe_differences(
-        variable_leaves(session.original), variable_leaves(session.changed)
-    )
+    original_leaves = variable_leaves(session.original)
+    differences = describe_differences(original_leaves, variable_leaves(session.changed))
     if not differences:
         return
     try:
@@ -70,4 +70,4 @@ def refute_excluded(session: Session, excluded: list[str]) -> None:
     them."""
     for name in excluded:
         session.ledger.refute(name, "excluded", {})
-    session.revert(tuple(excluded))
+    revert(session, tuple(excluded))

@@ -21,22 +21,27 @@ SWITCHED = "submodules in the other mode"
 
 
 @contextmanager
+def _frozen_parameters(model: Any) -> Iterator[None]:
+    """Let no parameter of a model need gradients in the body."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+
+
+@contextmanager
 def apply_mode(model: Any, mode: str) -> Iterator[None]:
     """Run the body under one of MODES, in place and restored at its end; change nothing where
     `mode` is "" or SWITCHED. Only FROZEN touches the model: its parameters need no gradients
     meanwhile."""
-    if mode == FROZEN:
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        for parameter in parameters:
-            parameter.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for parameter in parameters:
-                parameter.requires_grad_(True)
-        return
     with ExitStack() as stack:
-        if mode == AUTOCAST:
+        if mode == FROZEN:
+            stack.enter_context(_frozen_parameters(model))
+        elif mode == AUTOCAST:
             stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16))
         elif mode == INFERENCE:
             stack.enter_context(torch.inference_mode())
@@ -62,12 +67,10 @@ def default_format(dtype: torch.dtype) -> Iterator[None]:
 @contextmanager
 def with_switched_submodules(module: Any, mode: str) -> Iterator[None]:
     """Run the body, if `mode` is SWITCHED, with some submodules in evaluation while the module is
-    in training, or in training while it is in evaluation; under another mode change nothing.
-
-    These are the direct submodules that read their mode, or contain a submodule that does, with
+    in training, or in training while it is in evaluation; under another mode change nothing. These
+    are the direct submodules that read their mode, or contain a submodule that does, with
     everything below them. Their dropout rates are weights.RATE where the module is in training,
-    else 0. All is restored at the end.
-    """
+    else 0. All is restored at the end."""
     children = switched_submodules(module) if mode == SWITCHED else ()
     submodules = [submodule for child in children for submodule in child.modules()]
     modes_before = [submodule.training for submodule in submodules]

@@ -79,23 +79,16 @@ def _first_difference(
     """Return the first loss that differs by more than TOLERANCE of its size and SPREAD times
     `spread`, the effect of roundings of the first weights, or None. Losses of the original that are
     not finite do not count."""
-    for number, (original, changed, rounding_effect) in enumerate(
-        zip(original_losses, changed_losses, spread, strict=True)
-    ):
-        if (
-            math.isfinite(original)
-            and not abs(changed - original) <= TOLERANCE * abs(original) + SPREAD * rounding_effect
-        ):
+    triples = zip(original_losses, changed_losses, spread, strict=True)
+    for number, (original, changed, rounding_effect) in enumerate(triples):
+        gap = abs(changed - original)
+        allowed_gap = TOLERANCE * abs(original) + SPREAD * rounding_effect
+        if math.isfinite(original) and not gap <= allowed_gap:  # also where the gap is NaN
             sentence = (
                 f"after {number // 2} optimizer steps the loss is {changed:.6g}, in the original"
                 f" {original:.6g}"
             )
-            return Difference(
-                "loss",
-                sentence,
-                abs(changed - original),
-                abs(changed - original) / max(abs(original), 1e-12),
-            )
+            return Difference("loss", sentence, gap, gap / max(abs(original), 1e-12))
     return None
 
 
@@ -244,10 +237,8 @@ def _copy_difference(
         return None
     if copy_outcome.error is not None:
         return Difference("", f"it raises {shorten_error(copy_outcome.error, 200)}")
-    # a clock, say
-    noise = unsteady_paths(
-        model_outcome, execute(Target(switch_mode(model, False), scope=scope), call, plan)
-    )
+    repeated_outcome = execute(Target(switch_mode(model, False), scope=scope), call, plan)
+    noise = unsteady_paths(model_outcome, repeated_outcome)  # a clock, say
     return compare(
         without_paths(model_outcome, noise).outputs,
         without_paths(copy_outcome, noise).outputs,

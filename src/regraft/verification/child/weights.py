@@ -40,12 +40,18 @@ def redraw(model: Any, seed: int) -> None:
                 _redraw_parameter(parameter, _generator(name, seed), id(parameter) in embeddings)
         saved = model.state_dict(keep_vars=True)
         for name, buffer in model.named_buffers():
-            if name.endswith("running_mean"):
-                buffer.add_(_noise(buffer, _generator(name, seed)), alpha=0.3)
-            elif name.endswith("running_var"):
-                buffer.mul_(1 + 0.5 * torch.tanh(_noise(buffer, _generator(name, seed))))
-            elif buffer.is_floating_point() and name in saved:
-                buffer.mul_(1 + 0.1 * torch.tanh(_noise(buffer, _generator(name, seed))))
+            _redraw_buffer(name, buffer, _generator(name, seed), is_saved=name in saved)
+
+
+def _redraw_buffer(name: str, buffer: Any, generator: Any, *, is_saved: bool) -> None:
+    """Set a buffer in place to random values around those that it has: running means and variances,
+    and other floating buffers of the checkpoint."""
+    if name.endswith("running_mean"):
+        buffer.add_(_noise(buffer, generator), alpha=0.3)
+    elif name.endswith("running_var"):
+        buffer.mul_(1 + 0.5 * torch.tanh(_noise(buffer, generator)))
+    elif buffer.is_floating_point() and is_saved:
+        buffer.mul_(1 + 0.1 * torch.tanh(_noise(buffer, generator)))
 
 
 def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:

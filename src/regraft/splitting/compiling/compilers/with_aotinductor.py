@@ -44,15 +44,12 @@ HOST = '''    def prepare(self, manifest):
 '''  # noqa: E501
 
 
-def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:
-    """Compile regions to `region_*.pt2` in `directory`, in as many processes as there are
-    processors; do nothing without g++, or where that would be one process.
-
-    A region that fails here has no file, and is left to `compile_region`.
-    """
+def export_regions(
+    regions: list[Region], modules: list[RegionModule], directory: Path
+) -> list[Path]:
+    """Write the exported program of each region that torch.export takes to `directory`, and return
+    the paths of the files."""
     archives: list[Path] = []
-    if shutil.which("g++") is None or min(os.cpu_count() or 1, len(regions)) < 2:
-        return
     for region, module in zip(regions, modules, strict=True):
         file = directory / f"{EXPORTED}_{region.number}.pt2"
         try:
@@ -61,22 +58,36 @@ def prepare(regions: list[Region], modules: list[RegionModule], directory: Path)
             file.unlink(missing_ok=True)
             continue
         archives.append(file)
-    workers = min(os.cpu_count() or 1, len(archives))
+    return archives
+
+
+def start_compilation(archives: list[Path]) -> subprocess.Popen[bytes]:
+    """Start a process that compiles exported regions, one after the other, and return it."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
+    return subprocess.Popen(
+        [sys.executable, "-m", package.__module__, *map(str, archives)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:
+    """Compile regions to `region_*.pt2` in `directory`, in as many processes as there are
+    processors; do nothing without g++, or where that would be one process.
+
+    A region that fails here has no file, and is left to `compile_region`.
+    """
+    if shutil.which("g++") is None or min(os.cpu_count() or 1, len(regions)) < 2:
+        return
+    archives = export_regions(regions, modules, directory)
+    workers = min(os.cpu_count() or 1, len(archives))
     shares = [archives[start::workers] for start in range(workers)] if workers > 1 else []
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", package.__module__, *map(str, share)],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for share in shares
-    ]
+    processes = [start_compilation(share) for share in shares]
     try:
         for process in processes:
             process.wait()

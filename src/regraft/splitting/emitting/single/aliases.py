@@ -24,22 +24,11 @@ def find_aliases(outcomes: list[Names]) -> dict[str, str]:
         {key for names in outcomes for key, value in names.items() if isinstance(value, MUTABLE)}
     )
     for key in keys:
-        for first in keys:
-            if (
-                first != key
-                and first not in first_by_alias
-                and all(is_alias(names, key, first) for names in outcomes)
-            ):
-                first_by_alias.update(
-                    {
-                        key: first,
-                        **{
-                            alias: first
-                            for alias, target in first_by_alias.items()
-                            if target == key
-                        },
-                    }
-                )
+        candidates = (first for first in keys if first != key and first not in first_by_alias)
+        for first in candidates:
+            if all(is_alias(names, key, first) for names in outcomes):
+                aliases = [alias for alias, target in first_by_alias.items() if target == key]
+                first_by_alias.update(dict.fromkeys((key, *aliases), first))
                 break
     return first_by_alias
 

@@ -225,11 +225,7 @@ class Calls(ListChanges):
         template = sequence_type([arrays])
         if not isinstance(template, Sequence) or not isinstance(template.element, Tensor):
             return None
-        rank = (
-            template.element.rank
-            if template.element.rank is None
-            else template.element.rank + stack
-        )
+        rank = None if template.element.rank is None else template.element.rank + stack
         name = add_sequence(self.graph, arrays, template)
         self.graph.may_fail = True
         return Tensor(

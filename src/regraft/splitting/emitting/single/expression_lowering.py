@@ -317,10 +317,8 @@ class Expressions(Calls):
             or not all(isinstance(limit, Const) for limit in bounds)
         ):
             raise Inexpressible(f"{ast.unparse(node)}, a slice of {describe_value(base)},")
-        return Items(
-            base.kind,
-            base.values[slice(*(limit.value for limit in bounds if isinstance(limit, Const)))],
-        )
+        numbers = (limit.value for limit in bounds if isinstance(limit, Const))
+        return Items(base.kind, base.values[slice(*numbers)])
 
 
 def symbol(op: ast.operator | ast.cmpop) -> str:

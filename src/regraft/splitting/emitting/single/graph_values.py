@@ -160,12 +160,21 @@ def bound(value: Value) -> int:
     return {"bool": 1, "float": 0}.get(value.kind, value.bound)
 
 
+_DESCRIPTIONS: dict[type, str] = {
+    Sequence: "a list",
+    NestedList: "a list",
+    Text: "a string",
+    Range: "a range",
+    Zip: "a zip",
+    Rows: "a list of tuples",
+}
+
+
 def describe_value(value: Value) -> str:
     """Return a short description of the value for messages, such as "a tensor of float32"."""
     if isinstance(value, Const):
-        return (
-            "None" if value.value is None else f"the {type(value.value).__name__} {value.value!r}"
-        )
+        constant = value.value
+        return "None" if constant is None else f"the {type(constant).__name__} {constant!r}"
     if isinstance(value, Tensor):
         return f"a tensor of {value.dtype}"
     if isinstance(value, Number):
@@ -174,14 +183,7 @@ def describe_value(value: Value) -> str:
         return f"a {value.kind} of {len(value.values)}"
     if isinstance(value, Maybe):
         return f"{describe_value(value.value)} or None"
-    return {
-        Sequence: "a list",
-        NestedList: "a list",
-        Text: "a string",
-        Range: "a range",
-        Zip: "a zip",
-        Rows: "a list of tuples",
-    }.get(type(value), "nothing")
+    return _DESCRIPTIONS.get(type(value), "nothing")
 
 
 def count_occurrences(value: Value, sought: Value) -> int:

@@ -22,11 +22,8 @@ Arm = tuple[ast.expr | None, list[Step]]
 
 def sort_integer_arms(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]], list[Arm]]:
     """Return the arms of a branch that compares one name with different ints, sorted by the ints,
-    and its last arm in a list of its own.
-
-    The last arm has to be an `else` in which every path raises; two empty lists are returned for
-    any other branch.
-    """
+    and its last arm in a list of its own. The last arm has to be an `else` in which every path
+    raises; two empty lists are returned for any other branch."""
     names: set[str] = set()
     cases: dict[int, tuple[ast.Compare, list[Step]]] = {}
     for test, body in arms[:-1]:

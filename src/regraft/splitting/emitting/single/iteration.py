@@ -26,14 +26,20 @@ from regraft.splitting.emitting.single.path_types import (
 )
 
 
+def length_of_range(graph: Graph, values: Range) -> Value:
+    """Return the number of elements of a range."""
+    span = number_arithmetic.arithmetic(graph, "-", values.stop, values.start)
+    almost_a_step = Const(values.step - (1 if values.step > 0 else -1))
+    rounded_span = number_arithmetic.arithmetic(graph, "+", span, almost_a_step)
+    iterations = number_arithmetic.arithmetic(graph, "//", rounded_span, Const(values.step))
+    return number_arithmetic.min_or_max(graph, "max", iterations, Const(0))
+
+
 def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
     """Return the value that a `for` takes its elements from, and the name of the number of
-    iterations.
-
-    A list or tuple whose elements are known becomes an ONNX sequence; a range, a list of run time
-    and a tensor stay; so do those of a `zip`, of which the shortest decides. Raises Inexpressible
-    for other values.
-    """
+    iterations. A list or tuple whose elements are known becomes an ONNX sequence; a range, a list
+    of run time and a tensor stay; so do those of a `zip`, of which the shortest decides. Raises
+    Inexpressible for other values."""
     reader = Elements(graph)
     if isinstance(values, Zip):
         parts, counts = zip(*(prepare_iterable(graph, part) for part in values.values), strict=True)
@@ -42,14 +48,7 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
         elements = Items("list", values.values)
         values = retype(graph, elements, unify([elements, Items("list", ())]))
     if isinstance(values, Range):
-        span = number_arithmetic.arithmetic(graph, "-", values.stop, values.start)
-        rounded_span = number_arithmetic.arithmetic(
-            graph, "+", span, Const(values.step - (1 if values.step > 0 else -1))
-        )
-        iterations = number_arithmetic.arithmetic(graph, "//", rounded_span, Const(values.step))
-        return values, name_of(
-            graph, number_arithmetic.min_or_max(graph, "max", iterations, Const(0))
-        )
+        return values, name_of(graph, length_of_range(graph, values))
     if isinstance(values, (Sequence, NestedList, Rows, Tensor)) and not (
         isinstance(values, Tensor) and values.rank is None
     ):

@@ -108,9 +108,8 @@ class Lists(Elements):
             name = self.graph.add("Cast", name, to=element_type("int64"))
         size = self.graph.add("Abs", self.graph.add("Cast", name, to=element_type("float64")))
         total = self.graph.add("ReduceSum", name, keepdims=0)
-        return number_arithmetic.require_fit(
-            self.graph, total, self.graph.add("ReduceSum", size, keepdims=0)
-        )
+        total_size = self.graph.add("ReduceSum", size, keepdims=0)
+        return number_arithmetic.require_fit(self.graph, total, total_size)
 
     def sum_of_floats(self, values: Value, start: Value) -> Value | None:
         """Return the sum of a float and the floats of a list, which a loop adds from the first to

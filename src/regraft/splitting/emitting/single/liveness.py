@@ -76,6 +76,14 @@ def _live_before_statement(
     return (needed - assigned_names(statement)) | read_names(statement)
 
 
+_WAYS_OF_STATEMENTS = {
+    Return: frozenset({"return"}),
+    Break: frozenset({"break"}),
+    Continue: frozenset({"continue"}),
+    Raise: frozenset[str](),
+}
+
+
 def exit_ways(steps: list[Step]) -> frozenset[str]:
     """Return the ways in which control may leave `steps`: "fall" (past the last step), "return",
     "break" and "continue". A path that raises adds none, and a loop absorbs "break" and
@@ -84,13 +92,7 @@ def exit_ways(steps: list[Step]) -> frozenset[str]:
     for step in steps:
         step_ways = frozenset({"fall"})
         if isinstance(step, HostStep):
-            kinds = {
-                Return: {"return"},
-                Break: {"break"},
-                Continue: {"continue"},
-                Raise: set(),
-            }
-            step_ways = frozenset(kinds.get(type(step.statement), {"fall"}))
+            step_ways = _WAYS_OF_STATEMENTS.get(type(step.statement), step_ways)
         elif isinstance(step, Branch):
             step_ways = frozenset().union(*(exit_ways(body) for _, body in step.arms))
             step_ways |= {"fall"} if all(test is not None for test, _ in step.arms) else set()

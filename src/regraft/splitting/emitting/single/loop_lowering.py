@@ -205,18 +205,12 @@ def carried_types(entry: Names, body_names: Names, carried: Names) -> Names:
     """
     templates = {}
     for key, value in entry.items():
+        end, earlier = body_names.get(key, UNDEFINED), [carried[key]] if key in carried else []
         try:
-            values = [
-                value,
-                body_names.get(key, UNDEFINED),
-                *([carried[key]] if key in carried else []),
-            ]
-            template = unify(values, UNDEFINED if key in carried else value)
+            template = unify([value, end, *earlier], UNDEFINED if earlier else value)
         except Inexpressible as problem:
             raise Inexpressible(f"{key}, which is {problem} in different iterations,") from problem
-        if key in carried or (
-            template is not value and body_names.get(key, UNDEFINED) is not UNDEFINED
-        ):
+        if earlier or (template is not value and end is not UNDEFINED):
             templates[key] = widen(template)
     return templates
 
@@ -275,12 +269,11 @@ def close_loop(
     check_iterated(names, carried)
     initial_values, results = [], []
     for key, template in carried.items():
-        initial_values += express(graph, limit_numbers(graph, entry[key], SAFE_BOUND), template)
-        results += express(
-            inner,
-            limit_numbers(inner, body_names.get(key, UNDEFINED), SAFE_BOUND + UNCHECKED_GROWTH),
-            template,
-        )
+        start = limit_numbers(graph, entry[key], SAFE_BOUND)
+        initial_values += express(graph, start, template)
+        most = SAFE_BOUND + UNCHECKED_GROWTH
+        end = limit_numbers(inner, body_names.get(key, UNDEFINED), most)
+        results += express(inner, end, template)
     enters = evaluate_test(test, names, graph)
     inner.add_output(name_of(inner, body_names[GOES_ON]), Number("", "bool"))
     unnamed_leaves = [
@@ -290,12 +283,8 @@ def close_loop(
         inner.add_output(name, leaf)
     outputs: list[str] = []
     if unnamed_leaves:
-        outputs = graph.add_node(
-            "Loop",
-            [count, name_of(graph, enters), *initial_values],
-            len(unnamed_leaves),
-            body=inner,
-        )
+        inputs = [count, name_of(graph, enters), *initial_values]
+        outputs = graph.add_node("Loop", inputs, len(unnamed_leaves), body=inner)
     elif inner.may_fail:
         raise Inexpressible("a loop that does nothing but raise, perhaps,")
     graph.may_fail = graph.may_fail or inner.may_fail

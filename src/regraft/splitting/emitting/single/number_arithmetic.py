@@ -71,19 +71,20 @@ def arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Value:
         )
     left, right = as_int(graph, left), as_int(graph, right)
     if op in ("%", "//"):
-        left, right = (
-            limit_magnitude(graph, left, SAFE_BOUND),
-            limit_magnitude(graph, right, SAFE_BOUND),
-        )
-    if op == "%":
-        return Number(
-            graph.add("Mod", name_of(graph, left), name_of(graph, right)), "int", bound(right)
-        )
-    if op == "//":
-        remainder = graph.add("Mod", name_of(graph, left), name_of(graph, right))
-        multiple = graph.add("Sub", name_of(graph, left), remainder)
-        return Number(graph.add("Div", multiple, name_of(graph, right)), "int", bound(left) + 1)
+        return integer_division(graph, op, left, right)
     return checked_arithmetic(graph, onnx_op, left, right)
+
+
+def integer_division(graph: Graph, op: str, left: Value, right: Value) -> Value:
+    """Return `left % right` or `left // right` of ints; the model fails at run time where one is
+    too large for ONNX to compute it exactly."""
+    left = limit_magnitude(graph, left, SAFE_BOUND)
+    right = limit_magnitude(graph, right, SAFE_BOUND)
+    remainder = graph.add("Mod", name_of(graph, left), name_of(graph, right))
+    if op == "%":
+        return Number(remainder, "int", bound(right))
+    multiple = graph.add("Sub", name_of(graph, left), remainder)
+    return Number(graph.add("Div", multiple, name_of(graph, right)), "int", bound(left) + 1)
 
 
 def checked_arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Number:

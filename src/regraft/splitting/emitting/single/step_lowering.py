@@ -174,22 +174,7 @@ class Lowering:
             return self.lower_block(arms[0][1] if arms else [], names, graph, leave)
         cases, default_arms = sort_integer_arms(arms)
         if len(cases) > MAX_LINEAR_CASES:
-            half = len(cases) // 2
-            is_in_first_half = ast.Compare(cases[0][0].left, [ast.Lt()], cases[half][0].comparators)
-            sides = [
-                lambda names, inner: self.lower_branch(
-                    [*cases[:half], *default_arms], names, inner, leave
-                ),
-                lambda names, inner: self.lower_branch(
-                    [*cases[half:], *default_arms], names, inner, leave
-                ),
-            ]
-            return self.add_if(
-                name_of(graph, Expressions(graph, names).evaluate_truth(is_in_first_half)),
-                sides,
-                names,
-                graph,
-            )
+            return self.lower_by_halves(cases, default_arms, names, graph, leave)
         first_test = arms[0][0]
         test = Expressions(graph, names).evaluate_truth(first_test)
         if isinstance(test, Const):
@@ -206,22 +191,38 @@ class Lowering:
         ]
         return self.add_if(name_of(graph, test), sides, names, graph)
 
+    def lower_by_halves(
+        self,
+        cases: list[tuple[ast.Compare, list[Step]]],
+        default_arms: list[Arm],
+        names: Names,
+        graph: Graph,
+        leave: Exit,
+    ) -> Outcome:
+        """Lower a branch that compares a name with ints, `cases` sorted by these, as a branch on
+        the half in which the name's value is; `default_arms` belong to both halves."""
+        half = len(cases) // 2
+        is_in_first_half = ast.Compare(cases[0][0].left, [ast.Lt()], cases[half][0].comparators)
+        first, second = [*cases[:half], *default_arms], [*cases[half:], *default_arms]
+        test = Expressions(graph, names).evaluate_truth(is_in_first_half)
+        sides: list[Side] = [
+            lambda names, inner: self.lower_branch(first, names, inner, leave),
+            lambda names, inner: self.lower_branch(second, names, inner, leave),
+        ]
+        return self.add_if(name_of(graph, test), sides, names, graph)
+
     def add_if(self, test: str, sides: list[Side], names: Names, graph: Graph) -> Outcome:
         """Lower two sides, each on its own copy of the names, and add an `If` on the bool named
         `test`, unless it would do nothing; return the names with their values after it, None if
-        both sides raise.
-
-        Raises Inexpressible where the sides give a name values of different types, or copies of one
-        list. `names` stays.
-        """
+        both sides raise. Raises Inexpressible where the sides give a name values of different
+        types, or copies of one list. `names` stays."""
         lowered_sides = self.lower_sides(test, sides, names, graph)
         present = [outcome for _, outcome in lowered_sides if outcome is not None]
         if not present:
             return None
         first_by_alias = find_aliases(present)
-        templates = join_types(
-            [drop_aliases(outcome, first_by_alias) for outcome in present], names
-        )
+        distinct = [drop_aliases(outcome, first_by_alias) for outcome in present]
+        templates = join_types(distinct, names)
         for outcome in present:
             check_aliases(outcome, templates)
         check_iterated(names, templates)

@@ -44,19 +44,9 @@ def varied_argument_calls(
         return
     signature, passed_names = bound.signature, set(bound.arguments)
     bound.apply_defaults()
-    variadic_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    value_by_name = {
-        name: value
-        for name, value in bound.arguments.items()
-        if signature.parameters[name].kind not in variadic_kinds
-        and not (
-            name in CHANCE_FIELDS or "training" in name
-        )  # those of chance: `calls_with_rates_around`
-        if flags is None or (name in flags and isinstance(value, bool))
-    }
     pairs = [
         (name, alternative)
-        for name, value in value_by_name.items()
+        for name, value in _values_to_vary(bound, flags).items()
         for alternative in other_plain_values(
             signature.parameters[name], value, function, is_passed=name in passed_names
         )
@@ -68,6 +58,20 @@ def varied_argument_calls(
             label=f"{name}={alternative!r}",
             beyond="arguments",
         )
+
+
+def _values_to_vary(bound: inspect.BoundArguments, flags: frozenset[str] | None) -> dict[str, Any]:
+    """Return by name the bound values for which others may stand, of booleans among `flags` only
+    where these are not None: not those of modes, and not the rates of chance, which
+    `calls_with_rates_around` varies."""
+    variadic_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {
+        name: value
+        for name, value in bound.arguments.items()
+        if bound.signature.parameters[name].kind not in variadic_kinds
+        and not (name in CHANCE_FIELDS or "training" in name)
+        if flags is None or (name in flags and isinstance(value, bool))
+    }
 
 
 def other_plain_values(
@@ -142,13 +146,10 @@ def calls_with_dropout_rate(call: Call, target: Target) -> Iterator[Call]:
 
 
 def calls_with_rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterator[Call]:
-    """Yield a call with dropout rates around each of `values` between 0 and 1 and around its
-    complement; nothing where the arguments do not fit.
-
-    The rates, at most `_LIMIT` and below 1, are a tenth below and above; each is tried for every
-    argument, defaults included, whose name contains "drop" or is "p". Unlike those of other makers,
-    the calls are not marked as `beyond`.
-    """
+    """Yield a call with dropout rates a tenth below and above each of `values` between 0 and 1 and
+    its complement, at most `_LIMIT` rates, for every argument, defaults included, whose name
+    contains "drop" or is "p"; nothing where the arguments do not fit. Unlike those of other makers,
+    the calls are not marked as `beyond`."""
     bound = bound_arguments(call, function)
     if bound is None:
         return
@@ -159,14 +160,11 @@ def calls_with_rates_around(call: Call, function: Any, values: tuple[float, ...]
         if type(value) in (int, float) and _RATE.search(name)
     ]
     centres = [centre for value in values if 0 < value < 1 for centre in (value, 1 - value)]
-    rates = [rate for centre in centres for rate in (0.9 * centre, 1.1 * centre) if rate < 1][
-        :_LIMIT
-    ]
+    rates = [rate for centre in centres for rate in (0.9 * centre, 1.1 * centre) if rate < 1]
     for name in names:
-        for rate in rates:
-            yield replace(
-                with_argument(call, bound.signature, name, rate), label=f"{name}={rate:.3g}"
-            )
+        for rate in rates[:_LIMIT]:
+            changed_call = with_argument(call, bound.signature, name, rate)
+            yield replace(changed_call, label=f"{name}={rate:.3g}")
 
 
 def _words_in(function: Any) -> set[str]:

@@ -152,11 +152,8 @@ def set_labelled_attribute(modules: tuple[Any, ...], label: str) -> Iterator[Non
     body; at its end restore the old values, and delete an attribute from modules that had it from
     their class."""
     assignments = assignments_of(label)
-    old_values = [
-        (module, name, vars(module).get(name, _OF_CLASS))
-        for module in modules
-        for name, _ in assignments
-    ]
+    pairs = [(module, name) for module in modules for name, _ in assignments]
+    old_values = [(module, name, vars(module).get(name, _OF_CLASS)) for module, name in pairs]
     try:
         for module in modules:
             for name, text in assignments:

@@ -16,7 +16,6 @@ from regraft.verification.child.checks.argument_reads import (
     argument_reads,
     comparisons_around,
 )
-from regraft.verification.child.checks.attribute_stores import LateStore
 from regraft.verification.child.checks.attribute_variants import read_attributes, tested_attributes
 from regraft.verification.child.checks.code_constants import (
     Constants,
@@ -29,6 +28,7 @@ from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.condition_kinds import is_predicate
 from regraft.verification.child.checks.format_variants import formats_to_try
 from regraft.verification.child.checks.late_attributes import is_mode_or_rate, late_stores_of_file
+from regraft.verification.child.checks.stores_after_construction import LateStore
 from regraft.verification.child.checks.value_variants import NOT_FINITE
 from regraft.verification.child.session import Session
 from regraft.verification.definition_changes import Change

@@ -13,10 +13,9 @@ from regraft.verification.child.session import Session
 TRIES = 6  # the most combinations of constants that are tried for one instance
 
 
-def parts_as_constructed(part: Part, session: Session) -> Iterator[Part]:
-    """Yield the part with the constants of each construction of its class by a builder that has not
-    run, where these differ from the part's and the original accepts them; at most `TRIES` are
-    tried, while there is time."""
+def _other_arguments(part: Part, session: Session) -> list[dict[str, Any]]:
+    """Return the arguments of each construction of the part's class that has to be tried, where
+    they differ from the part's own, without repeats."""
     combinations: list[dict[str, Any]] = []
     for constants in session.constructions_to_try(part.definition):
         values = {
@@ -29,7 +28,14 @@ def parts_as_constructed(part: Part, session: Session) -> Iterator[Part]:
         )
         if differs and values not in combinations:
             combinations.append(values)
-    for values in combinations[:TRIES]:
+    return combinations
+
+
+def parts_as_constructed(part: Part, session: Session) -> Iterator[Part]:
+    """Yield the part with the constants of each construction of its class by a builder that has not
+    run, where these differ from the part's and the original accepts them; at most `TRIES` are
+    tried, while there is time."""
+    for values in _other_arguments(part, session)[:TRIES]:
         constructed = replace(part, arguments={**part.arguments, **values})
         if session.ledger.is_late():
             return

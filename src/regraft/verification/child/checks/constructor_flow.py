@@ -94,8 +94,7 @@ class Flow:
                 self._add_statements(handler.body, own_controls)
 
     def _add_statement(self, statement: ast.stmt, controls: tuple[ast.expr, ...]) -> None:
-        """Add the sources of the names that a single statement assigns, without those in its
-        body."""
+        """Add the sources of the names that a statement assigns itself, not in its body."""
         match statement:
             case ast.Assign(targets=targets, value=value):
                 if len(targets) == 1 and key_of(targets[0]).startswith("self."):

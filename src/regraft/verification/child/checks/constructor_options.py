@@ -219,17 +219,16 @@ def _overrides(
         if is_config(argument):
             fields = fields_of(argument)
             for override in config_variations.second_values(fields, words, choices):
-                path = config_variations.path_of(override, fields)
+                option = config_variations.path_of(override, fields)[-1]
                 changed_part = _with_argument(part, name, with_fields(argument, override))
-                parts_by_option.setdefault(path[-1], []).extend(
-                    _with_fitting_inputs(changed_part, part, path[-1])
-                )
+                fitting_parts = _with_fitting_inputs(changed_part, part, option)
+                parts_by_option.setdefault(option, []).extend(fitting_parts)
         elif name in words:
             tree = syntax_tree(str(session.original.__file__))
             for alternative in other_values(name, argument, choices, tree):
-                parts_by_option.setdefault(name, []).extend(
-                    _with_fitting_inputs(_with_argument(part, name, alternative), part, name)
-                )
+                changed_part = _with_argument(part, name, alternative)
+                fitting_parts = _with_fitting_inputs(changed_part, part, name)
+                parts_by_option.setdefault(name, []).extend(fitting_parts)
     return [
         *_pair_overrides(part, session),
         *(((name,), parts[:_CANDIDATES]) for name, parts in parts_by_option.items()),

@@ -161,9 +161,8 @@ def checkpointed(
 
     call = replace(subject.calls(0)[-1], label="gradient checkpointing", beyond="modes")
     name = f"{subject.name} with gradient checkpointing"
-    variant = replace(
-        subject, name=name, build=build, recipe={**subject.recipe, "checkpointing": True}
-    )
+    recipe = {**subject.recipe, "checkpointing": True}
+    variant = replace(subject, name=name, build=build, recipe=recipe)
     if is_accepted(build_original(variant, session), call):
         yield replace(variant, calls=calls_of_any_seed((call,)))
 

@@ -3,6 +3,7 @@ device, without another device than the CPU."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from types import ModuleType
@@ -15,10 +16,34 @@ from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.device_placement import compare_placement
 from regraft.verification.child.drivers.standalone_parts import Part
 from regraft.verification.child.failure_description import describe_failure
+from regraft.verification.child.reverted_definitions import blame, revert
 from regraft.verification.child.session import Session, build_seeded
 
 _META = torch.device("meta")
 _NAME = "device"  # of the argument
+
+
+def _difference_of_devices(part: Part, name: str, session: Session) -> Difference | None:
+    """Return the first difference between both versions of a part whose constructor is told a
+    device, or None; note the device among the values of the option where both agree on a call."""
+    original = _build(part, session.original)
+    with session.ledger.step("changed", part.definition, f"build {name}"):
+        changed = _build(part, session.changed)
+    if original is None or changed is None:
+        return None
+    difference = _device_of_parameter(original, changed)
+    if difference is not None:
+        return difference
+    difference, agreement = compare_placement(
+        Target(original, scope=session.original),
+        Target(changed, scope=session.changed),
+        part.calls[-1],
+        part.definition,
+        session.ledger,
+    )
+    if agreement:
+        session.options.setdefault((part.definition, _NAME), set()).add(repr(_META))
+    return difference
 
 
 def refute_other_devices(part: Part, session: Session) -> None:
@@ -32,36 +57,15 @@ def refute_other_devices(part: Part, session: Session) -> None:
     device = str(_META) if isinstance(part.arguments[_NAME], str) else _META
     told_part = replace(part, arguments={**part.arguments, _NAME: device})
     subject = told_part.subject("with another device")
-
-    def find_difference() -> Difference | None:
-        """Return the first difference between both versions, or None."""
-        original = _build(told_part, session.original)
-        with session.ledger.step("changed", part.definition, f"build {subject.name}"):
-            changed = _build(told_part, session.changed)
-        if original is None or changed is None:
-            return None
-        difference = _device_of_parameter(original, changed)
-        if difference is not None:
-            return difference
-        difference, agreement = compare_placement(
-            Target(original, scope=session.original),
-            Target(changed, scope=session.changed),
-            part.calls[-1],
-            part.definition,
-            session.ledger,
-        )
-        if agreement:
-            session.options.setdefault((part.definition, _NAME), set()).add(repr(_META))
-        return difference
-
+    find_difference = functools.partial(_difference_of_devices, told_part, subject.name, session)
     difference = find_difference()
-    for definition in session.blame(find_difference) if difference is not None else ():
+    for definition in blame(session, find_difference) if difference is not None else ():
         session.ledger.refute(
             definition,
             f"{difference.sentence} ({subject.name})" if difference else "",
             describe_failure(subject, 0, None, None, difference) if difference else {},
         )
-    session.revert(session.ledger.refuted())
+    revert(session, session.ledger.refuted())
 
 
 def _build(part: Part, module: ModuleType) -> Any:

@@ -15,7 +15,6 @@ from typing import Any
 from torch import nn
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.checks.attribute_stores import LateStore, late_stores
 from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
     assignments_of,
@@ -23,6 +22,7 @@ from regraft.verification.child.checks.attribute_variants import (
     other_value,
 )
 from regraft.verification.child.checks.code_replacement import syntax_tree
+from regraft.verification.child.checks.stores_after_construction import LateStore, late_stores
 from regraft.verification.child.drivers.source_hints import compared_strings
 from regraft.verification.names_and_scopes import name_of
 
@@ -142,6 +142,21 @@ class LateValues:
         self.varied: set[tuple[str, str]] = set()
         self.constructed: dict[tuple[str, str], set[str]] = {}
 
+    def _note_initial(
+        self, part: Any, definition: str, stores: Mapping[str, LateStore]
+    ) -> dict[str, str]:
+        """Return the plain values with which an instance starts, as reprs by name; note them in
+        `seen`, and the value or class of each attribute in `constructed`."""
+        initial = {
+            name: stores[name].initial or repr(value)
+            for name, value in _plain_values(part, stores).items()
+        }
+        self.seen.update((definition, name) for name in initial)
+        for name in stores:
+            value = initial.get(name) or type(getattr(part, name, None)).__name__
+            self.constructed.setdefault((definition, name), set()).add(value)
+        return initial
+
     @contextmanager
     def watch(
         self, model: Any, cls: Any, definition: str, stores: Mapping[str, LateStore]
@@ -154,14 +169,7 @@ class LateValues:
         instances = [part for part in model.modules() if is_class and isinstance(part, cls)]
         handles = []
         for part in instances:
-            initial = {
-                name: stores[name].initial or repr(value)
-                for name, value in _plain_values(part, stores).items()
-            }
-            self.seen.update((definition, name) for name in initial)
-            for name in stores:
-                value = initial.get(name) or type(getattr(part, name, None)).__name__
-                self.constructed.setdefault((definition, name), set()).add(value)
+            initial = self._note_initial(part, definition, stores)
             hook = self._hook(definition, stores, initial)
             handles += [part.register_forward_pre_hook(hook), part.register_forward_hook(hook)]
         try:

@@ -36,9 +36,8 @@ def reads_of_left_out(
                 f"{change.definition} reads {name}, which statements may set that were left out:"
                 f" {script.summary}"
             )
-        names = _names_on(tree, own_change.statements) | _values_of_attributes(
-            tree, own_change.statements
-        )
+        lines = own_change.statements
+        names = _names_on(tree, lines) | _values_of_attributes(tree, lines)
         for name in sorted(reached_names(names, definitions) & script.guessed.keys()):
             yield f"changed lines read {name}, whose value is guessed: {script.summary}"
 

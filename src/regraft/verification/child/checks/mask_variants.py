@@ -58,11 +58,8 @@ def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -
         """Return a mask plus random numbers from -3 to 0."""
         return tensor + _moderate_numbers(tensor.shape).to(tensor.dtype)
 
-    yield replace(
-        _map_arguments(call, set(masks), add_moderate),
-        label="mask: moderate numbers",
-        beyond="masks",
-    )
+    moderate_call = _map_arguments(call, set(masks), add_moderate)
+    yield replace(moderate_call, label="mask: moderate numbers", beyond="masks")
     shared = {key for key, value in masks.items() if value.dim() == 4 and value.shape[1] == 1}
     for number in heads if shared else ():
 
@@ -72,9 +69,8 @@ def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -
             expanded = tensor.expand(-1, number, -1, -1)
             return expanded + _moderate_numbers(expanded.shape).to(tensor.dtype)
 
-        yield replace(
-            _map_arguments(call, shared, add_by_head), label=f"mask: {number} heads", beyond="masks"
-        )
+        expanded_call = _map_arguments(call, shared, add_by_head)
+        yield replace(expanded_call, label=f"mask: {number} heads", beyond="masks")
 
 
 def _moderate_numbers(shape: tuple[int, ...]) -> Any:

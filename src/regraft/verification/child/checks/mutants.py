@@ -187,9 +187,8 @@ def mutants_of(change: Change, module: ModuleType, counterpart: ModuleType) -> I
     for number, edit in _order_edits(edits_in_changed_lines(node, change)):
         text, edited_node = _edit_definition(node, number, edit)
         try:
-            codes = edited_codes(
-                value, compile_definition(edited_node, module), str(module.__file__)
-            )
+            code = compile_definition(edited_node, module)
+            codes = edited_codes(value, code, str(module.__file__))
         except (SyntaxError, ValueError):
             continue  # the edit does not compile where it stands
         if codes:
@@ -232,20 +231,17 @@ def _edit_definition(root: Definition, number: int, edit: Edit) -> tuple[str, De
     target = next(itertools.islice(ast.walk(copied), number, None))
     assert isinstance(target, ast.expr)
     old_text = ast.unparse(target)
+    edited = _wrap_in_report(edit[1](target), target)
     for parent in ast.walk(copied):
         for name, value in ast.iter_fields(parent):
             if value is target:
-                setattr(parent, name, _wrap_in_report(edit[1](target), target))
+                setattr(parent, name, edited)
             elif isinstance(value, list) and any(element is target for element in value):
-                value[:] = [
-                    _wrap_in_report(edit[1](element), element) if element is target else element
-                    for element in value
-                ]
+                value[:] = [edited if element is target else element for element in value]
             else:
                 continue
-            return f"line {target.lineno}, `{old_text[:60]}`: {edit[0]}", ast.fix_missing_locations(
-                copied
-            )
+            description = f"line {target.lineno}, `{old_text[:60]}`: {edit[0]}"
+            return description, ast.fix_missing_locations(copied)
     raise AssertionError("an expression has a parent")
 
 

@@ -51,6 +51,18 @@ def plain_value(part: Part, name: str) -> Any:
     return dict(plain_values(part.arguments)).get(name)
 
 
+def _substitutes(name: str, value: Any) -> tuple[Any, ...]:
+    """Return what can stand for a class of layers, a partial call of one, a function of PyTorch, or
+    an absent format or device; () for any other value of the argument `name`."""
+    cls = value.func if isinstance(value, functools.partial) else value
+    if is_module_class(cls):
+        is_activation = cls.__module__.endswith("activation")
+        return (nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,)
+    if _is_function_of_torch(value):
+        return functional.silu, functional.relu
+    return (_OF_TENSORS[name],) if value is None and name in _OF_TENSORS else ()
+
+
 def other_values(
     name: str, value: Any, choices: source_hints.Choices, tree: ast.Module
 ) -> Iterator[Any]:
@@ -59,16 +71,7 @@ def other_values(
     format or device of parameters those of `_OF_TENSORS`; then those of
     `config_variations.second_values`, such as the opposite of a flag, with `other_forms` behind the
     first. `tree` is the syntax tree of the file."""
-    candidates: tuple[Any, ...] = ()
-    cls = value.func if isinstance(value, functools.partial) else value
-    if is_module_class(cls):
-        is_activation = cls.__module__.endswith("activation")
-        candidates = (nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,)
-    elif _is_function_of_torch(value):
-        candidates = (functional.silu, functional.relu)
-    elif value is None and name in _OF_TENSORS:
-        candidates = (_OF_TENSORS[name],)
-    yield from (candidate for candidate in candidates if candidate is not value)
+    yield from (candidate for candidate in _substitutes(name, value) if candidate is not value)
 
     def second_values(key: str, plain_value: Any) -> tuple[Any, ...]:
         """Return the second values of a plain value."""

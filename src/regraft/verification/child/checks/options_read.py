@@ -50,12 +50,9 @@ class Option:
 
 def unvaried_options(definition: str, session: Session) -> tuple[str, ...]:
     """Return the options, as shown and sorted, that changed lines of a definition read and that had
-    only one value, or none, in all comparisons.
-
-    A size of which the original accepted no other value is left out, since the inputs have that
-    size, and so are sizes of layers that the changed lines call, and a constructor argument of
-    which no value was noted.
-    """
+    only one value, or none, in all comparisons. A size of which the original accepted no other
+    value is left out, since the inputs have that size, and so are sizes of layers that the changed
+    lines call, and a constructor argument of which no value was noted."""
     constant_options = []
     for name, option in options_read(definition, session).items():
         values = session.options.get((definition, name), set())
@@ -84,20 +81,18 @@ def options_read(
     changed lines of a definition read in either version, also through attributes of `self`, and
     with `through_variables` also those that reach the lines through local variables."""
     option_by_name: dict[str, Option] = {}
-    for changes, module in (
-        (session.changes, session.changed),
-        (session.original_tracer.changes, session.original),
-    ):
-        for change in changes:
-            if change.definition == definition:
-                for option in _options_in_lines(
-                    change,
-                    module,
-                    through_objects=not session.by_rules,
-                    through_variables=through_variables,
-                ):
-                    if option.name not in option_by_name or not option.makes_object:
-                        option_by_name[option.name] = option
+    changes = [(change, session.changed) for change in session.changes]
+    changes += [(change, session.original) for change in session.original_tracer.changes]
+    for change, module in changes:
+        if change.definition == definition:
+            for option in _options_in_lines(
+                change,
+                module,
+                through_objects=not session.by_rules,
+                through_variables=through_variables,
+            ):
+                if option.name not in option_by_name or not option.makes_object:
+                    option_by_name[option.name] = option
     return option_by_name
 
 

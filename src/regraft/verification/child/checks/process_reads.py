@@ -63,17 +63,12 @@ _NAMES = frozenset({"__file__", "__name__", "__debug__"})
 def new_process_reads(change: Change, changed: ModuleType, original: ModuleType) -> tuple[str, ...]:
     """Return a sentence for each read of the process in changed lines that the original's
     definition does not have, sorted by line; () where the changed version lacks the definition."""
-    node, original_node = (
-        _definition_or_file(change.definition, changed),
-        _definition_or_file(change.definition, original),
-    )
+    node = _definition_or_file(change.definition, changed)
+    original_node = _definition_or_file(change.definition, original)
     if node is None:
         return ()
-    original_reads = (
-        {text for _, text in _reads(original_node, original)}
-        if original_node is not None
-        else set()
-    )
+    reads = _reads(original_node, original) if original_node is not None else ()
+    original_reads = {text for _, text in reads}
     lines = {line for start, end in change.statements for line in range(start, end + 1)}
     new_reads = {
         (line, text)

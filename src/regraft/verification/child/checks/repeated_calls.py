@@ -29,20 +29,12 @@ class Decoding(nn.Module):  # type: ignore[misc]  # torch is untyped here
         ids_name = "decoder_input_ids" if "decoder_input_ids" in kwargs else "input_ids"
         mask_name = "decoder_attention_mask" if ids_name.startswith("decoder") else "attention_mask"
         ids, mask = kwargs[ids_name], kwargs.get(mask_name)
-        prefix_length = ids.shape[1] - 3
-        ends = (
-            [prefix_length, ids.shape[1]]
-            if self.together
-            else list(range(prefix_length, ids.shape[1] + 1))
-        )
+        length = ids.shape[1]
+        ends = [length - 3, length] if self.together else list(range(length - 3, length + 1))
         results, cache, start = [], None, 0
         for end in ends:
-            step_kwargs = {
-                **kwargs,
-                ids_name: ids[:, start:end],
-                "use_cache": True,
-                "return_dict": True,
-            }
+            requests = {"use_cache": True, "return_dict": True}
+            step_kwargs = {**kwargs, ids_name: ids[:, start:end], **requests}
             if mask is not None:
                 step_kwargs[mask_name] = mask[:, :end]
             if cache is not None:

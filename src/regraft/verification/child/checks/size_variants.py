@@ -31,23 +31,16 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
     """
     tensors = _non_scalar_tensors(call)
     sizes = _sizes_to_change(tensors, features)
-    sizes_around_constants = [
-        constant + step for constant in constants.sizes for step in (-1, 0, 1)
-    ]
+    around_constants = [constant + step for constant in constants.sizes for step in (-1, 0, 1)]
     widths = _feature_widths(tensors)
     image_sides = {tensor.shape[-1] for tensor in tensors if _is_image(tensor)}
     for number, size in enumerate(sizes):
         lengths = (BATCH, EVEN_BATCH) if number == 0 else _new_lengths(size, widths, image_sides)
-        targets = (
-            *lengths,
-            *sizes_around_constants,
-            *_lengths_for_counts(size, tensors, constants.counts),
-        )
-        for target in dict.fromkeys(targets):
+        for_counts = _lengths_for_counts(size, tensors, constants.counts)
+        for target in dict.fromkeys((*lengths, *around_constants, *for_counts)):
             if target not in (size, 0, 1) and _count_elements(tensors, size, target) <= _ELEMENTS:
-                yield _resize(
-                    call, size, target, f"{size} -> {target} in every dimension of that size"
-                )
+                label = f"{size} -> {target} in every dimension of that size"
+                yield _resize(call, size, target, label)
                 if number == 0 and _has_other_axis_of_batch(tensors, size):
                     yield _with_batch(call, size, target)
 

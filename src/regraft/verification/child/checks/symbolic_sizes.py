@@ -88,15 +88,11 @@ def guards_of(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...
 def _restored_classes(scope: ModuleType | None) -> Iterator[None]:
     """Restore the attributes of the file's own classes after the body, and delete new attributes: a
     result without data must not stay there. Names with two leading underscores are not restored."""
-    classes = (
-        [value for value in vars(scope).values() if isinstance(value, type)]
-        if scope is not None
-        else []
-    )
+    values = list(vars(scope).values()) if scope is not None else []
     attributes_by_class = [
         (cls, dict(vars(cls)))
-        for cls in classes
-        if scope is not None and cls.__module__ == scope.__name__
+        for cls in values
+        if isinstance(cls, type) and scope is not None and cls.__module__ == scope.__name__
     ]
     try:
         yield

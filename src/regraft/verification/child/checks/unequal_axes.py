@@ -186,8 +186,7 @@ def _has_heads(tensor: Any, dim: int) -> bool:
 
 def _lengthen(call: Call, size: _Size, choice: tuple[Axis, ...]) -> Call:
     """Return a labelled copy of the call in which the axes of the size are cut to `size.shorter`,
-    and those in `choice` are lengthened to twice as much, with rows that are repeated at random
-    (always the same ones)."""
+    those in `choice` lengthened to twice as much by rows that are drawn with a fixed seed."""
     generator = torch.Generator().manual_seed(0)
     length = 2 * size.shorter
     random_rows = torch.randint(0, size.size, (length - size.size,), generator=generator)

@@ -96,25 +96,15 @@ def _numbers_in_buffers(model: Any) -> tuple[float, ...]:
 
 def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
     """Yield at most `_TOKENS` tokens that stand for no word, each after the name that a model or
-    its configuration has for it; those for padding come first.
-
-    Inputs are generated without these tokens: only such tokens show how code treats padding inside
-    of a row. Tokens below 3 that have no name come last, beyond that limit, under the name
-    `number`, because files compare tokens with them without a name.
-    """
-    attribute_dicts = [
-        vars(owner)
-        for owner in (model, getattr(model, "config", None))
-        if hasattr(owner, "__dict__")
-    ]
-    named_values = [
-        (name, value)
-        for attributes in attribute_dicts
-        for name, value in attributes.items()
-        if _SPECIAL.search(name)
-    ]
+    its configuration has for it, padding first: inputs are generated without them, and only they
+    show how code treats padding inside of a row. Tokens below 3 that have no name come last, beyond
+    that limit, as `number`, because files compare tokens with them without a name."""
+    owners = (model, getattr(model, "config", None))
     named_tokens = [
-        (name, value) for name, value in named_values if type(value) is int and value >= 0
+        (name, value)
+        for owner in owners
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if _SPECIAL.search(name) and type(value) is int and value >= 0
     ]
     name_by_token: dict[int, str] = {}
     for name, value in sorted(named_tokens, key=lambda pair: "pad" not in pair[0]):
@@ -230,9 +220,7 @@ def replace_integers(
     """
 
     def replace_in_leaf(leaf: Any) -> Any:
-        """Return a copy of an integer tensor in which `values` replace every fifth number, from as
-        many first places on; as it is any other argument and, with `tokens`, a tensor whose largest
-        number is below the largest value."""
+        """Return a copy of an integer tensor with the values; any other argument as it is."""
         if not _has_integers(leaf) or (tokens and int(leaf.max()) < max(values)):
             return leaf
         elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)

@@ -115,6 +115,22 @@ def _has_method(module: ModuleType, definition: str, method: str) -> bool:
     return callable(vars(getattr(module, definition, object)).get(method))
 
 
+def _with_other_options(part: Part, session: Session) -> Iterator[Subject]:
+    """Yield subjects of a part with other values of its options, which are noted in
+    `session.options`."""
+    words = _deciding_words((part.definition, part.cls), session)
+    for variation in varied_parts(part, words, session):
+        names = variation.names
+        varied_part = _with_other_arguments(variation.part, names, session)
+        yield replace(
+            varied_part.subject(f"with another {', '.join(names)}"),
+            fields=names,
+            formats=2 if variation.switches else 1,
+            drops_values=variation.adds_chance or (variation.switches and not session.by_rules),
+        )
+        note_options(part.definition, variation.part.arguments, session)
+
+
 def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
     """Yield instances of the definitions by themselves: several calls in a row, then with other
     arguments and configurations, with another width, and as the file builds them. The values of
@@ -126,18 +142,7 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
         yield from _part_called_repeatedly(part, session)
         if not session.by_rules:
             refute_other_devices(part, session)
-        words = _deciding_words((part.definition, part.cls), session)
-        for variation in varied_parts(part, words, session):
-            names = variation.names
-            varied_part = _with_other_arguments(variation.part, names, session)
-            varied = varied_part.subject(f"with another {', '.join(names)}")
-            yield replace(
-                varied,
-                fields=names,
-                formats=2 if variation.switches else 1,
-                drops_values=variation.adds_chance or (variation.switches and not session.by_rules),
-            )
-            note_options(part.definition, variation.part.arguments, session)
+        yield from _with_other_options(part, session)
         for wide_part in widened_parts(
             part, domain_of(part.definition, session).constants, session
         ):

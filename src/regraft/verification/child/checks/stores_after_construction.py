@@ -245,44 +245,39 @@ def _stored_names(
 ) -> Iterator[tuple[str, bool]]:
     """Yield a pair of a name and a flag for each assignment in a function to an attribute among
     `names`. The flag tells that it and the assignments to each other such attribute depend on
-    parameters, and on no common one.
-
-    A name may come several times. An assignment with a computed name yields all names, with True.
-    """
+    parameters, and on no common one. A name may come several times. An assignment with a computed
+    name yields all names, with True."""
     relevant = [store for store in stores if store.attribute in names]
     origins = [_origins(store.value, code) for store in relevant]
-    for store, own_origins in zip(relevant, origins, strict=True):
-        other_origins = [
+    for store, own in zip(relevant, origins, strict=True):
+        other_origins = (
             origin
             for other, origin in zip(relevant, origins, strict=True)
             if other.attribute != store.attribute
-        ]
-        yield (
-            store.attribute,
-            all(
-                own_origins and origin and own_origins.isdisjoint(origin)
-                for origin in other_origins
-            ),
         )
+        is_independent = all(own and origin and own.isdisjoint(origin) for origin in other_origins)
+        yield store.attribute, is_independent
     if any(not store.attribute for store in stores):
         yield from ((name, True) for name in sorted(names))
+
+
+def _assignments(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield each target of the assignments and loops in a function, with what it gets."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets, assigned):
+                yield from ((target, assigned) for target in targets)
+            case ast.For(target=target, iter=assigned) | ast.NamedExpr(target, assigned):
+                yield target, assigned
 
 
 def _origins(value: ast.expr, code: _Code) -> frozenset[str]:
     """Return the parameters of a function, without its receiver, *args and **kwargs, that a value
     depends on directly or through variables."""
     names_by_variable: dict[str, set[str]] = {}
-    for node in ast.walk(code.node):
-        match node:
-            case ast.Assign(targets, assigned):
-                pairs = [(target, assigned) for target in targets]
-            case ast.For(target=target, iter=assigned) | ast.NamedExpr(target, assigned):
-                pairs = [(target, assigned)]
-            case _:
-                continue
-        for target, assigned in pairs:
-            for variable in mentioned_names(target):
-                names_by_variable.setdefault(variable, set()).update(mentioned_names(assigned))
+    for target, assigned in _assignments(code.node):
+        for variable in mentioned_names(target):
+            names_by_variable.setdefault(variable, set()).update(mentioned_names(assigned))
     reached: set[str] = set()
     pending = set(mentioned_names(value))
     while pending:

@@ -1,0 +1,154 @@
+"""A call of `regraft.split`: its options, the cache, and the choice among compilers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.report.terminal import Watch, ignore
+from regraft.splitting.build_options import Options, check_options, chosen_compilers
+from regraft.splitting.compiling.batch_regions import has_samples
+from regraft.splitting.compiling.engine_settings import engine_settings, given_settings
+from regraft.splitting.emitting.artefact_protocol import Emitter, SplitNetwork
+from regraft.splitting.emitting.split_directory import SplitModel
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.loading import load_split
+from regraft.splitting.nested_arguments import check_unchanged
+from regraft.splitting.network import Network, add_sizes, bind_network
+from regraft.splitting.network_cache import find_network, make_key, store_network
+from regraft.splitting.pipeline import build
+from regraft.splitting.sampling.dynamic_sizes import DynamicSize, read_dynamic
+
+
+def split(
+    model: torch.nn.Module,
+    example_inputs: list[Any],
+    compiler: str = "onnxruntime",
+    unseen: str = "refuse",
+    cache: bool = True,
+    single_file: bool = False,
+    batched: bool = False,
+    measure: bool = True,
+    watch: Watch = ignore,
+    threads: int | None = None,
+    providers: Sequence[str] | None = None,
+    dynamic: Mapping[str, Mapping[int, tuple[int, int]]] | None = None,
+) -> SplitNetwork:
+    """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts
+    of arguments).
+
+    compiler: "onnxruntime", "openvino" or "aotinductor"; what it cannot take or gets wrong stays
+    eager, and is listed. "auto" builds the network with each one that is installed, takes that
+    which is the fastest on the example calls, and reports the times of all. unseen: what becomes of
+    a side that no checked input takes. "refuse": the network is not split. "raise": the host raises
+    RuntimeError where it would be taken; the report lists it. cache: whether a network that was
+    split before, with equal weights, sources, calls and versions, is taken from the user's cache
+    directory. single_file: give one ONNX file, with `If` and `Loop` in the place of the host; what
+    ONNX cannot express is refused. batched: the result takes any number of samples along the first
+    dimension of its inputs, which is 1 in the examples, and gives a list: for each sample what the
+    network gives for it alone. measure: a sub-network that is slower than torch here (by a fifth
+    and 50 us, one thread) stays eager, so that the host needs torch; not in single files and
+    batches. watch: is called with what is done ("compiling region 2 of 5"). threads: those of one
+    operation, 1 by default, for ONNX Runtime and OpenVINO. providers: the execution providers of
+    ONNX Runtime, in the order in which they are asked, the CPU's by default. Both are recorded, and
+    `load_split` can replace them. dynamic: the sizes that dimensions may have, `{"x": {0: (1,
+    512)}}`, in the place of example calls of several sizes: the network is split for all of them,
+    and raises ValueError for others. Raises ValueError for unknown options and those that do not go
+    together, Unsplittable with file, line and reason where the network cannot be split or the
+    result differs.
+    """
+    started = time.monotonic()
+    check_options(compiler, unseen, single_file, batched, measure)
+    artefact = "file" if single_file else "batches" if batched else "directory"
+    settings = engine_settings(threads, providers)
+    network = bind_network(model, example_inputs)
+    sizes = read_dynamic(dynamic or {}, network.calls)
+    stated = given_settings(threads, providers)
+    choices = [
+        Options(choice, unseen, artefact, measure, settings, tuple(map(str, sizes)))
+        for choice in chosen_compilers("onnxruntime" if single_file else compiler, stated)
+    ]
+    if batched:
+        require_one_sample(network, sizes)
+    key = key_of(network, model, choices) if cache else None
+    stored = load_stored(key, choices[0].emitter)
+    if stored is not None:
+        return stored
+    if network.packed is not None:
+        check_unchanged(model, network.path, network.original_calls, network.packed)
+    result = build_fastest(add_sizes(network, sizes), choices, started, watch)
+    result.packed = network.packed
+    if key is not None:
+        store_network(key, result.directory)
+    return result
+
+
+def build_fastest(
+    network: Network, choices: list[Options], started: float, watch: Watch
+) -> SplitNetwork:
+    """Split a bound network with each of the options, which differ in their compiler, and return
+    the fastest result, whose report names the times of all; of one only, its result as it is.
+
+    Raises Unsplittable, for the first of them, where the network cannot be split with any.
+    """
+    if len(choices) == 1:
+        return build(network, choices[0], started, watch)
+    results: list[tuple[float, SplitNetwork]] = []
+    trials: list[dict[str, Any]] = []
+    errors: list[Unsplittable] = []
+    for options in choices:
+        name = options.compiler.name
+        try:
+            result = build(network, options, started, functools.partial(say_for, watch, name))
+        except Unsplittable as problem:
+            errors.append(problem)
+            trials.append({"compiler": name, "seconds": None, "reason": str(problem)})
+            continue
+        seconds, _ = result.report.times or (math.inf, math.inf)
+        results.append((seconds, result))
+        trials.append({"compiler": name, "seconds": seconds, "reason": ""})
+    if not results:
+        raise errors[0]
+    _, fastest = min(results, key=lambda pair: pair[0])
+    if isinstance(fastest, SplitModel):  # single files are for one compiler
+        fastest.replace_report(replace(fastest.report, compilers=tuple(trials)))
+    return fastest
+
+
+def say_for(watch: Watch, name: str, part: str) -> None:
+    """Call `watch` with what is done with the compiler `name`."""
+    watch(f"{name}: {part}")
+
+
+def require_one_sample(network: Network, sizes: list[DynamicSize]) -> None:
+    """Raise Unsplittable unless every tensor of the first example call is one sample, ValueError
+    where the dimension of the samples has a range of sizes."""
+    if any(size.dim == 0 for size in sizes):
+        raise ValueError("dimension 0 is that of the samples in batches, which takes any size")
+    call = network.calls[0]
+    if not all(has_samples(call[key]) for key in network.tensor_inputs):
+        reason = "batches need example calls of one sample: inputs whose first dimension is 1"
+        raise Unsplittable(*network.place, reason)
+
+
+def key_of(network: Network, model: torch.nn.Module, choices: list[Options]) -> str | None:
+    """Return the key of a network with its options in the cache; None where it has none."""
+    words = tuple(word for options in choices for word in options.in_words)
+    return make_key(model, network.original_calls, words)
+
+
+def load_stored(key: str | None, emitter: Emitter) -> SplitNetwork | None:
+    """Return the network of this key in the cache; None without a key, and where the network is not
+    there or is damaged."""
+    directory = find_network(key) if key is not None else None
+    if directory is not None:
+        with contextlib.suppress(ValueError, OSError, KeyError):
+            return load_split(directory / emitter.entry)
+    return None
