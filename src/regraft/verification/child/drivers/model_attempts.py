@@ -113,9 +113,9 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     # operations before `forward`, which copy the arguments, are no progress
     try:
         call = make_call(spec, size, 0)
-    except Exception as error:
+    except Exception as refusal:
         if any(slot.kind == "object" for slot in spec.values()):
-            return Attempt(spec, 0, drop_traceback(error), size)
+            return Attempt(spec, 0, drop_traceback(refusal), size)
         raise
     with OperationCounter() as counter, model.register_forward_pre_hook(counter.reset):
         error = execute(Target(model), call, Plan(gradients=False)).error
