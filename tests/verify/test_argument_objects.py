@@ -13,6 +13,7 @@ from verdicts import verdict_on
 
 from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot
 from regraft.verification.child.drivers.guessed_slots import guess_slots
+from regraft.verification.child.drivers.model_attempts import attempt
 from regraft.verification.child.drivers.slot_values import make_call
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -96,6 +97,22 @@ def test_an_object_of_images_has_a_mask_of_its_pixels() -> None:
 def test_other_annotations_and_defaults_give_no_object(annotation: str, default: str) -> None:
     text = PADDED.replace("batch: Padded", f"batch: {annotation}{default}")
     assert "batch.tensors" not in slots_in(text, "Backbone")
+
+
+def test_a_class_that_refuses_the_values_gives_no_object() -> None:
+    refusal = "self.tensors, self.mask = tensors, mask[5].missing"
+    text = PADDED.replace("self.tensors, self.mask = tensors, mask", refusal)
+    assert "batch.tensors" not in slots_in(text, "Backbone")
+
+
+def test_a_class_that_refuses_a_size_ends_only_that_attempt() -> None:
+    line = "        self.tensors, self.mask"
+    text = PADDED.replace(line, f"        assert len(tensors) != 2\n{line}")
+    namespace: dict[str, Any] = {"__name__": "texts"}
+    exec(compile(text, "texts.py", "exec"), namespace)
+    model = namespace["Backbone"]()
+    failed = attempt(model, guess_slots(model, True, 16), (2, 5))
+    assert isinstance(failed.error, AssertionError) and failed.progress == 0
 
 
 @pytest.mark.parametrize(

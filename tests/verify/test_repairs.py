@@ -86,6 +86,15 @@ def raised_by_range(_: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_inversion(_: Any) -> Any:
+    """Return the error of a statement that inverts the input `states`."""
+    states = torch.ones(3, 7)
+    try:
+        return ~states
+    except TypeError as error:
+        return drop_traceback(error)
+
+
 def raised_by_einsum(_: Any) -> Any:
     """Return the error of an equation that the input `states` has too many axes for."""
     states, weights = torch.ones(3, 7, 32), torch.ones(32)
@@ -272,6 +281,11 @@ SUGGESTIONS = {
     ),
     "give_whole_numbers": InputCase(
         STATES, {"states": Slot("plain", value=2)}, error=raised_by_range
+    ),
+    "give_truth_values": InputCase(
+        {"states": Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))},
+        {"states": Slot("every other", (BATCH, LENGTH))},
+        error=raised_by_inversion,
     ),
     "give_indices": InputCase(STATES, {"states": Slot("ids", (BATCH,), 2)}),
     "change_kinds": InputCase(SCORES, {"scores": Slot("ids", (BATCH, LENGTH), 2)}),

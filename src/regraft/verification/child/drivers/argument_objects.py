@@ -16,9 +16,12 @@ from regraft.verification.child.drivers.argument_slots import (
     Dim,
     Sizes,
     Slot,
+    Spec,
     annotation_text,
     slot_for,
 )
+from regraft.verification.child.drivers.model_attempts import SIZE
+from regraft.verification.child.drivers.slot_values import make_call
 
 # Modules of Python and of libraries whose classes are values of other kinds.
 _OTHER_MODULES = frozenset({"builtins", "typing", "collections", "torch", "numpy", "enum"})
@@ -30,7 +33,8 @@ def object_slots(model: Any, parameter: inspect.Parameter, sizes: Sizes) -> dict
     """Return the slot of an object for a parameter without a default of a model's `forward` whose
     annotation names a class, and the slots of the arguments that its constructor needs (`Slot`).
 
-    Return {} where the annotation names no such class, or no value is guessed for an argument.
+    Return {} where the annotation names no such class, no value is guessed for an argument, or the
+    constructor refuses the values.
     """
     cls = _class_of(parameter.annotation, _globals_of(model))
     if parameter.default is not parameter.empty or cls is None:
@@ -51,7 +55,17 @@ def object_slots(model: Any, parameter: inspect.Parameter, sizes: Sizes) -> dict
         return {}
     if len(slots) > _MOST_ARGUMENTS:
         return {}
-    return {parameter.name: Slot("object", value=cls), **slots}
+    spec = {parameter.name: Slot("object", value=cls), **slots}
+    return spec if _is_made(spec) else {}
+
+
+def _is_made(spec: Spec) -> bool:
+    """Return whether the values that a specification describes are made without an error."""
+    try:
+        make_call(spec, SIZE, 0)
+    except Exception:  # noqa: BLE001 - the constructor is any code; the parameter gets another guess
+        return False
+    return True
 
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

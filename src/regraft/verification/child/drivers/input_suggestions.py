@@ -217,6 +217,11 @@ SUGGESTIONS: _Table = (
         "TypeError: 'Tensor' object cannot be interpreted as an integer",
     ),
     Repair(
+        r"operator\.invert|\"bitwise_\w+\" not implemented for 'Float'",
+        kind_fixers.give_truth_values,
+        "TypeError: ~ (operator.invert) is only implemented on integer and Boolean-type tensors",
+    ),
+    Repair(
         r"tensors used as indices must be",
         kind_fixers.give_indices,
         "IndexError: tensors used as indices must be long, int, byte or bool tensors",

@@ -10,11 +10,18 @@ import ast
 import re
 from collections.abc import Iterator
 
-from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
+from regraft.verification.child.drivers.argument_slots import (
+    BATCH,
+    LENGTH,
+    Dim,
+    Slot,
+    Spec,
+)
 from regraft.verification.child.drivers.described_shapes import parsed_statement
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 from regraft.verification.child.drivers.model_attempts import SIZE
 
+_BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
 _STEPS = 2  # a whole number in the place of a tensor
 
 
@@ -44,6 +51,23 @@ def give_indices(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
             yield with_changed_slot(
                 problem.spec, name, kind="ids", limit=slot.limit or 2, dims=(BATCH,)
             )
+
+
+def give_truth_values(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs in which each tensor of real numbers that the innermost statement of the error
+    inverts, or joins by `&`, `|` or `^`, holds truth values: one for each position of a row, then
+    of its own shape."""
+    operands: list[ast.AST] = []
+    for node in ast.walk(parsed_statement(problem.statement)):
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+            operands.append(node.operand)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, _BITWISE):
+            operands += [node.left, node.right]
+    names = {node.id for part in operands for node in ast.walk(part) if isinstance(node, ast.Name)}
+    for name, slot in problem.spec.items():
+        if name in names and slot.kind in ("normal", "additive", "ones", "zeros"):
+            for dims in dict.fromkeys(((BATCH, LENGTH), slot.dims)):
+                yield with_changed_slot(problem.spec, name, kind="every other", dims=dims)
 
 
 def give_features(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:

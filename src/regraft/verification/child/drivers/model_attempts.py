@@ -12,7 +12,7 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from regraft.verification.child.call_execution import execute, frames_of
-from regraft.verification.child.call_outcomes import Plan, Target
+from regraft.verification.child.call_outcomes import Plan, Target, drop_traceback
 from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.slot_values import make_call
 
@@ -105,13 +105,20 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once, in its present mode and without gradients, on the inputs that a
     specification describes at one size (batch, length), and return the attempt.
 
-    An error of the model is part of the attempt; an error in making the inputs is raised. Random
-    inputs are those of seed 0, and the state that the run leaves behind in the model is restored.
+    An error of the model is part of the attempt, as is one of the constructor of an argument that
+    is an object; another error in making the inputs is raised. Random inputs are those of seed 0,
+    and the state that the run leaves behind in the model is restored.
     """
     start = time.process_time()
     # operations before `forward`, which copy the arguments, are no progress
+    try:
+        call = make_call(spec, size, 0)
+    except Exception as refusal:
+        if any(slot.kind == "object" for slot in spec.values()):
+            return Attempt(spec, 0, drop_traceback(refusal), size)
+        raise
     with OperationCounter() as counter, model.register_forward_pre_hook(counter.reset):
-        error = execute(Target(model), make_call(spec, size, 0), Plan(gradients=False)).error
+        error = execute(Target(model), call, Plan(gradients=False)).error
     took = time.process_time() - start
     return Attempt(spec, counter.count, error, size, took, _lines_of(model, error))
 
