@@ -13,7 +13,6 @@ from torch import nn
 
 from regraft.verification.child.call_outcomes import drop_traceback
 from regraft.verification.child.drivers import (
-    applied_layers,
     config_repairs,
     config_shrinking,
     config_variations,
@@ -21,6 +20,7 @@ from regraft.verification.child.drivers import (
     further_calls,
     guessed_slots,
     input_guesses,
+    layers_of_inputs,
     source_hints,
 )
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Sizes, Slot
@@ -747,18 +747,18 @@ class Digits(nn.Module):
 
 def test_images_of_a_size_that_only_a_layer_behind_them_tells() -> None:
     model = Digits()
-    assert applied_layers.layers_by_input(model) == {"x": model.first}
+    assert layers_of_inputs.layers_by_input(model) == {"x": model.first}
     spec = input_guesses.find_accepted(model.eval()).spec
     assert spec["x"].dims == (BATCH, Dim(1), Dim(28), Dim(28))
 
 
 def test_layers_that_are_applied_to_inputs() -> None:
     model = Both()
-    assert applied_layers.layers_by_input(model) == {
+    assert layers_of_inputs.layers_by_input(model) == {
         "a": model.convolution,
         "b": model.table,
     }
-    assert applied_layers.layers_by_input(nn.Module()) == {}
+    assert layers_of_inputs.layers_by_input(nn.Module()) == {}
     spec = input_guesses.find_accepted(model.eval()).spec
     assert spec["a"].dims == (BATCH, Dim(4), LENGTH)
     assert (spec["b"].kind, spec["b"].limit) == ("ids", 20)

@@ -59,7 +59,7 @@ def in_package(tmp_path: Path, init: str) -> Path:
     (folder / "__init__.py").write_text(init)
     (folder / "sizes.py").write_text("WIDTH = 16\n")
     (folder / "scaling.py").write_text("def scale(x):\n    return x * 2\n")
-    (folder / "compiled.py").write_text("import no_such_extension\n")
+    (folder / "compiled.py").write_text("from no_such_extension import run\n")
     file = folder / "model.py"
     file.write_text(MODEL)
     return file
@@ -70,7 +70,8 @@ def test_an_init_that_needs_a_missing_module_is_left_out(
     sum_: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    file = in_package(tmp_path, '"""Parts."""\nfrom .compiled import run\n\nNAMES = ["run"]\n')
+    init = '"""Parts."""\nfrom .compiled import run\n\n\nclass Run(run):\n    pass\n'
+    file = in_package(tmp_path, init)
     changed = MODEL.replace("scale(self.linear(x)) + 1", sum_.format("scale(self.linear(x))"))
     (verdict,) = verify(file, changed.encode())
     assert verdict.status == status, verdict.reason
@@ -88,9 +89,9 @@ def test_an_init_that_needs_a_missing_module_is_left_out(
 @pytest.mark.parametrize(
     "init",
     [
-        "from . import sizes\nsizes.WIDTH = 8\nimport no_such_extension\n",
-        "import torch\ntorch.set_default_dtype(torch.float64)\nfrom .compiled import run\n",
-        "FLAG = print('effect')\nfrom .compiled import run\n",
+        "from . import sizes\nsizes.WIDTH = 8\nfrom .compiled import run\nrun()\n",
+        "import torch\ntorch.set_default_dtype(torch.float64)\nfrom .compiled import run\nrun()\n",
+        "FLAG = print('effect')\nfrom .compiled import run\nclass Run(run): pass\n",
     ],
 )
 def test_an_init_with_effects_is_not_left_out(

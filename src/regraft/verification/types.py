@@ -80,9 +80,9 @@ class Verdict:
 
     @property
     def lacks_import(self) -> bool:
-        """Return whether the reason says that a version could not be imported, which another
-        environment may mend."""
-        return "does not import: " in self.reason
+        """Return whether the reason says that a version, or a module that it needs, could not be
+        imported, which another environment may mend."""
+        return "does not import: " in self.reason or "No module named" in self.reason
 
 
 class VerifyError(Exception):

@@ -12,10 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.execution.nested import iterate_leaves
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.running_classes import classes_running, is_module_class
 
+# the types of arguments that describe a tensor to make
+_PLAIN = (bool, int, float, str, tuple, list, torch.dtype, torch.device, type(None))
 INSTANCES = 2
 CALLS = 3
 
@@ -185,13 +188,22 @@ def _watched_forward(
 
 def _recording_function(recorder: Recorder, name: str, function: FunctionType) -> Any:
     """Return a function that calls `function` and records its calls with at least one tensor
-    directly among the arguments."""
+    directly among the arguments, and those with plain values alone that make tensors."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        """Record a call with tensors, then return the result of the function."""
-        if any(isinstance(leaf, torch.Tensor) for leaf in (*args, *kwargs.values())):
+        """Record a call, and return the result of the function."""
+        arguments = (*args, *kwargs.values())
+        if any(isinstance(argument, torch.Tensor) for argument in arguments):
             recorder.record_call(name, None, args, kwargs)
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if all(isinstance(argument, _PLAIN) for argument in arguments) and _has_tensor(result):
+            recorder.record_call(name, None, args, kwargs)
+        return result
 
     return call
+
+
+def _has_tensor(result: Any) -> bool:
+    """Return whether a result is a tensor, or contains one in tuples, lists and dictionaries."""
+    return any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(result))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib
 import sys
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import Any
 from regraft.source.names import REPOSITORY_MARKS, root_and_package
 from regraft.source.object_reference import load_source
 from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.missing_modules import without_missing_modules
 from regraft.verification.child.package_stand_ins import import_packages, left_out_packages
 from regraft.verification.child.script_import import failing_statement, load_script, script_of
 from regraft.verification.names_and_scopes import future_imports
@@ -33,8 +35,14 @@ def package_of(path: Path) -> tuple[Path, str]:
 
 
 def load_original(path: Path) -> ModuleType:
-    """Import the original file, by its real name inside its package where it has one, else by its
-    stem with ORIGINAL. Folders are added to the front of `sys.path`.
+    """Import the original file as `load_with_all_modules` does; modules that are not installed are
+    stood in for (`without_missing_modules`)."""
+    return without_missing_modules(functools.partial(load_with_all_modules, path))
+
+
+def load_with_all_modules(path: Path) -> ModuleType:
+    """Import a file, by its real name inside its package where it has one, else by its stem with
+    ORIGINAL. Folders are added to the front of `sys.path`.
 
     A package that is missing is looked for in the folders above the file, too, up to its
     repository: those who run the file start there. Where it is not the file that needs what is

@@ -20,6 +20,7 @@ from regraft.verification.child.file_import import load_changed, load_original
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer, stop_tracing_kernels
+from regraft.verification.child.missing_modules import missing_modules
 from regraft.verification.child.package_stand_ins import left_out_packages
 from regraft.verification.child.script_import import script_of
 from regraft.verification.child.session import Session
@@ -133,10 +134,11 @@ def _set_terms(session: Session, request: Mapping[str, Any]) -> None:
 
 
 def _note_import(session: Session) -> None:
-    """Note in the domains of all definitions what was left out of a file that was imported in part,
-    and of the packages around it."""
+    """Note in the domains of all definitions what was left out of a file that was imported in part
+    and of the packages around it, and the modules that are missing."""
     packages = left_out_packages(session.original.__name__)
     left_out = {f"without {description}" for description in packages.values()}
+    left_out |= {f"without the module {name}, which is missing" for name in missing_modules()}
     script = script_of(session.original)
     if script is not None:
         left_out.add(script.summary)

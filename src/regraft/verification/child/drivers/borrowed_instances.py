@@ -28,7 +28,7 @@ from regraft.verification.child.drivers.argument_slots import Dim, Slot, Spec
 from regraft.verification.child.drivers.class_instances import Instance, builder_of
 from regraft.verification.child.drivers.driver_protocol import yield_until_error
 from regraft.verification.child.drivers.input_guesses import AcceptedInputs
-from regraft.verification.child.file_import import load_original
+from regraft.verification.child.file_import import load_with_all_modules
 from regraft.verification.child.running_classes import is_module_class
 from regraft.verification.child.session import Session, build_seeded
 
@@ -105,7 +105,7 @@ def _instances_in(path: Path, cls: type, find: Finder, session: Session) -> Iter
     found; nothing where the file does not use this class."""
     text = stated_values.text_of(path)
     with session.ledger.step("original", "", f"import {path.name}"):
-        module = load_original(path)
+        module = load_with_all_modules(path)
         _rebind(module, session.original)
     if not any(value is cls for value in vars(module).values()) and not any(
         getattr(value, cls.__name__, None) is cls

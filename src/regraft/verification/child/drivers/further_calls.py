@@ -27,6 +27,8 @@ from regraft.verification.child.drivers.forward_inputs import (
 from regraft.verification.child.drivers.input_guesses import AcceptedInputs, Calls
 from regraft.verification.child.drivers.slot_values import make_call
 
+# Values of parameters that say where a tensor is made and of which type; results stay comparable.
+_PLACEMENTS = {"device": torch.device("cpu"), "dtype": torch.float64}
 # Pairs of (batch, length) for code that runs for long inputs only; the length is no more than a
 # shrunk model has positions.
 LONG = ((1, 48), (2, 48))
@@ -97,21 +99,12 @@ def longer_calls(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
 
 def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) -> Iterator[Calls]:
     """Yield a function that makes `calls` with one flag changed, for each flag with which the model
-    accepts the first call of seed 0; flags that `text` mentions come first.
-
-    Flags are the boolean parameters, inverted, and those of `REQUESTS` that are in
-    `parameter_names`. Where a flag fails alone, the flags that the error names are changed with it.
-    """
-    flags = [
-        p
-        for p in signature_of(model).parameters.values()
-        if _is_flag(p) and p.name != RESULT_TYPE_FLAG
-    ]
-    choices = [(p.name, p.default is not True) for p in flags] + [
-        (name, True) for name in REQUESTS if name in parameter_names
-    ]
-    all_choices = (*dict.fromkeys(choices), (CACHE_FLAG, False), (RESULT_TYPE_FLAG, False))
-    for name, value in sorted(all_choices, key=lambda choice: not _is_mentioned(text, choice[0])):
+    accepts the first call of seed 0; flags that `text` mentions come first. Where a flag fails
+    alone, the flags that the error names are changed with it."""
+    all_choices = _flag_choices(model, parameter_names)
+    for name, value in sorted(
+        dict.fromkeys(all_choices), key=lambda choice: not _is_mentioned(text, choice[0])
+    ):
         if name not in parameter_names:
             continue
         flagged_calls = _with_keywords(calls, {name: value})
@@ -123,6 +116,28 @@ def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) 
             error = input_guesses.run_error(model, flagged_calls(0)[0])
         if error is None:
             yield flagged_calls
+
+
+def _flag_choices(model: Any, parameter_names: set[str]) -> tuple[tuple[str, Any], ...]:
+    """Return flags with the values to try: boolean parameters inverted, those of `REQUESTS` that
+    are in `parameter_names` as True, a device and a data type that are None by default, and no
+    cache and no object as the result, whether the model has such flags or not."""
+    parameters = signature_of(model).parameters.values()
+    return (
+        *(
+            (p.name, p.default is not True)
+            for p in parameters
+            if _is_flag(p) and p.name != RESULT_TYPE_FLAG
+        ),
+        *((name, True) for name in REQUESTS if name in parameter_names),
+        *(
+            (p.name, _PLACEMENTS[p.name])
+            for p in parameters
+            if p.name in _PLACEMENTS and p.default is None
+        ),
+        (CACHE_FLAG, False),
+        (RESULT_TYPE_FLAG, False),
+    )
 
 
 def _with_keywords(calls: Calls, values: Mapping[str, Any]) -> Calls:

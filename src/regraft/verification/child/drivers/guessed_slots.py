@@ -12,7 +12,6 @@ from torch import nn
 
 from regraft.verification.child.checks.argument_variants import signature_of
 from regraft.verification.child.drivers import argument_objects, described_shapes
-from regraft.verification.child.drivers.applied_layers import layers_by_input, layers_by_list
 from regraft.verification.child.drivers.argument_slots import (
     BATCH,
     LENGTH,
@@ -35,6 +34,7 @@ from regraft.verification.child.drivers.forward_inputs import (
     PACKED_INPUTS,
     TIME_INPUT,
 )
+from regraft.verification.child.drivers.layers_of_inputs import layers_by_input, layers_by_list
 
 _PICTURE_CHANNELS = 4  # the most channels of a picture
 # by convolution, the dimensions after the channels of its inputs, where no file states them

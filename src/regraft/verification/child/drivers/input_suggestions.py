@@ -211,8 +211,9 @@ SUGGESTIONS: _Table = (
         "ValueError: the windows do not fit the image",
     ),
     Repair(
-        r"cannot be interpreted as an integer|can be converted to an index|tuple of ints, ?but got"
-        r" Tensor|only one element tensors can be converted",
+        r"cannot be interpreted as an integer|can be converted to an index|tuple of ints, ?but"
+        r" (?:got|found element of type) Tensor|only one element tensors can be converted"
+        r"|combination of arguments - got \(tuple",
         kind_fixers.give_whole_numbers,
         "TypeError: 'Tensor' object cannot be interpreted as an integer",
     ),

@@ -16,7 +16,6 @@ from regraft.verification.child.drivers import (
     guessed_slots,
     source_hints,
 )
-from regraft.verification.child.drivers.applied_layers import names_tested_for
 from regraft.verification.child.drivers.argument_slots import Slot, Spec
 from regraft.verification.child.drivers.class_instances import (
     Failure,
@@ -30,6 +29,7 @@ from regraft.verification.child.drivers.configuration_objects import (
     with_fields,
 )
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
+from regraft.verification.child.drivers.layers_of_inputs import names_tested_for
 from regraft.verification.child.drivers.module_flags import inverted_flags
 from regraft.verification.child.drivers.size_fixers import WIDTH_MISMATCH
 from regraft.verification.child.drivers.subject_reach import measure_reach
