@@ -1,6 +1,6 @@
-"""`regraft.split`: a network with decisions on values becomes compiled sub-networks and a host.
+"""The steps of a split, by which a network becomes compiled sub-networks and a host.
 
-The steps are those of DyCL: specialise the network, partition the program into regions, sample the
+They are those of DyCL: specialise the network, partition the program into regions, sample the
 regions' inputs, compile the regions, emit the artefact; it is then checked against the network.
 """
 
