@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,19 +50,21 @@ def verdicts_of(
     terms: Terms,
     containment: Containment,
     quiet: bool = False,
+    shown: Path | None = None,
 ) -> tuple[Verdict, ...]:
     """Return the verdicts on a changed version of a file, from the cache where possible; exit on an
     error. Meanwhile stderr says which definition is run, and before, unless `quiet`, how it is
-    contained."""
+    contained. All that is said has the path `shown`, where `path` is a copy."""
     from regraft.source.cache_key import cache_directory
     from regraft.verification import VerifyError
     from regraft.verification.verdict_cache import verify_with_cache
 
     root = cache_directory() if cached else None
+    name = str(shown or path)
     try:
         with Progress() as progress:
-            progress.begin(f"running both versions of {path}")
-            return verify_with_cache(
+            progress.begin(f"running both versions of {name}")
+            verdicts = verify_with_cache(
                 path,
                 changed,
                 driver,
@@ -71,10 +74,13 @@ def verdicts_of(
                 terms,
                 progress.say_part,
                 containment,
-                None if quiet else lambda: announce(containment, path, progress),
+                None if quiet else lambda: announce(containment, Path(name), progress),
             )
     except VerifyError as error:
-        stop(str(error))
+        stop(str(error).replace(str(path), name))
+    return tuple(
+        replace(verdict, reason=verdict.reason.replace(str(path), name)) for verdict in verdicts
+    )
 
 
 def print_verdict(verdict: Verdict) -> None:
