@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
@@ -20,6 +20,7 @@ from regraft.configuration.settings import TargetName
 from regraft.server.commands import Caller, Workspace
 from regraft.server.project import RuleChoice
 from regraft.server.prover import Request
+from regraft.server.tool_arguments import StrictServer
 from regraft.server.tool_options import EXPLAINED, at_line, choice_options, repeat_option
 
 _INSTRUCTIONS = """\
@@ -247,9 +248,9 @@ class Tools:
         return await workspace.run_json(Caller(context), arguments)
 
 
-def create_server(workspace: Workspace) -> MCPServer[Any]:
+def create_server(workspace: Workspace) -> StrictServer:
     """Return the server with its tools."""
-    server: MCPServer[Any] = MCPServer(
+    server = StrictServer(
         "regraft", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
     )
     tools = Tools(workspace)
@@ -260,7 +261,7 @@ def create_server(workspace: Workspace) -> MCPServer[Any]:
         (tools.verify, _RUNS_CODE),
         (tools.bench, _RUNS_CODE),
     ):
-        server.add_tool(tool, annotations=hints)
+        server.add_strict_tool(tool, hints)
     return server
 
 
