@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from command_line import STRANGE, regraft, regraft_process
+from regraft.cli import shared
 
 Write = Callable[[str, str], Path]
 
@@ -373,6 +374,28 @@ def test_a_number_too_long_to_print_is_one_error(write: Write) -> None:
     result = regraft("show", path)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
+
+
+def test_a_reader_that_closes_the_pipe_is_no_finding() -> None:
+    """`regraft check . | head` in a script with `pipefail` must not look like a finding."""
+    command = [sys.executable, "-m", "regraft", "rules"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_plain_terminal_gets_no_colours(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "is_terminal", lambda _: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert shared.paint("word", fg="red") != "word"
+    monkeypatch.setenv(name, value)
+    assert shared.paint("word", fg="red") == "word"
 
 
 def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:

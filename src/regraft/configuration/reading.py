@@ -44,7 +44,7 @@ def read(path: Path) -> Settings | None:
     if is_shared and b"regraft" not in data:
         return None
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # some editors write a byte order mark
         document = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise _failure(path, 0, 0, f"is not UTF-8: {error.reason}") from error
