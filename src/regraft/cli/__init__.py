@@ -85,6 +85,7 @@ def entry() -> None:
     except _ReaderGone:
         os._exit(READER_GONE)  # the interpreter would try to flush the broken stream once more
     except OSError as error:
-        click.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
+        place = error.filename or "cannot write the output"
+        click.echo(f"error: {place}: {error.strerror or error}", err=True)
         os._exit(2)
     sys.exit(code)

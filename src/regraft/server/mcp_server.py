@@ -21,7 +21,13 @@ from regraft.server.commands import Caller, Workspace
 from regraft.server.project import RuleChoice
 from regraft.server.prover import Request
 from regraft.server.tool_arguments import StrictServer
-from regraft.server.tool_options import EXPLAINED, at_line, choice_options, repeat_option
+from regraft.server.tool_options import (
+    EXPLAINED,
+    at_line,
+    choice_options,
+    repeat_option,
+    stated_options,
+)
 
 _INSTRUCTIONS = """\
 Regraft finds hand-written PyTorch code that an optimized kernel can replace, rewrites it, and \
@@ -196,14 +202,12 @@ class Tools:
         script that shows the difference). Whoever made the change; with `original` alone it is
         Regraft's own rewrite. Both versions run in a sandbox."""
         workspace = self._workspace
-        options: list[str] = []
-        for name, value in (
-            ("--effort", effort),
-            ("--contract", contract),
-            ("--time-limit", time_limit),
-            ("--driver", None if driver is None else workspace.driver(driver)),
-        ):
-            options += [] if value is None else [name, str(value)]
+        options = stated_options(
+            effort=effort,
+            contract=contract,
+            time_limit=time_limit,
+            driver=None if driver is None else workspace.driver(driver),
+        )
         has_original = original is not None or original_text is not None
         has_changed = changed is not None or changed_text is not None
         if diff is not None and (has_original or has_changed):
