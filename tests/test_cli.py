@@ -607,3 +607,26 @@ def test_rules_are_selected_several_times(write: Write) -> None:
     assert {finding["rule"] for finding in findings} == {"adopter/softmax"}
     none = regraft("check", "--all", *both, "--ignore", "softmax", "--ignore", "torch/gelu", path)
     assert none.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("regraft che", "check"),
+        ("regraft verify --diff-b", "--diff-base"),
+        ("regraft split --un", "--unseen"),
+    ],
+)
+def test_the_shell_completes_commands_and_options(words: str, expected: str) -> None:
+    """`docs/commands.md` says how a shell comes to ask."""
+    environment = {
+        **os.environ,
+        "_REGRAFT_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    code = "import sys; sys.argv[0] = 'regraft'; from regraft.cli import entry; entry()"
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert [line.partition(",")[2] for line in result.stdout.splitlines()] == [expected]

@@ -156,7 +156,10 @@ def _run(options: SplitOptions) -> None:
     try:
         splitting = importlib.import_module("regraft.splitting")
     except ImportError as problem:
-        stop(f"{target}: {type(problem).__name__}: {problem}")
+        stop(
+            f"split needs the package {problem.name}, which cannot be imported here ({problem}):"
+            " pip install 'regraft[split]'"
+        )
     model, calls = call_function(target, "(model, calls)")
     if output is None or options.replay is not None:
         run_again(model, calls, options.replay)

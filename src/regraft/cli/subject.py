@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 def import_bench(command: str) -> Any:
     """Return the package `regraft.benchmarking` for a command; exit where there is no torch."""
     if importlib.util.find_spec("torch") is None:
-        stop(f"{command} needs torch, which is not installed in this environment")
+        stop(
+            f"{command} needs torch, which is not installed in this environment: run Regraft in"
+            " that of your model, or pip install 'regraft[verify]'"
+        )
     # the profiler would speak whenever it starts and stops
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     return importlib.import_module("regraft.benchmarking")
