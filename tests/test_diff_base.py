@@ -67,6 +67,10 @@ def test_a_wrong_change_is_refuted(branch: Path, write: Write) -> None:
     write("pkg/net.py", MODEL.replace("+ 1", "+ 2"))
     result = regraft("verify", "--diff-base", "main", cwd=branch)
     assert (result.returncode, "pkg/net.py Net: refuted" in result.stdout) == (1, True)
+    # the copy of the tree and the counterexample are no files of the repository
+    assert (branch / ".cache" / "regraft" / "reproducers").is_dir()
+    status = subprocess.check_output(["git", "status", "--porcelain"], cwd=branch, text=True)
+    assert status == " M pkg/net.py\n"
 
 
 def test_what_git_refuses_is_one_error(

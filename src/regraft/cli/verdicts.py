@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,15 @@ def announce(containment: Containment, path: Path, progress: Progress | None = N
         click.echo(containment.notice(str(path)), err=True)
     else:
         progress.note(containment.notice(str(path)))
+
+
+def hide_from_git() -> None:
+    """Make git ignore what verification leaves in the working directory: counterexamples, and a
+    copy of the tree that a branch started from."""
+    folder = Path(".cache", "regraft")
+    with contextlib.suppress(OSError):
+        if folder.is_dir() and not (folder / ".gitignore").exists():
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def verdicts_of(
@@ -78,6 +88,8 @@ def verdicts_of(
             )
     except VerifyError as error:
         stop(str(error).replace(str(path), name))
+    finally:
+        hide_from_git()
     return tuple(
         replace(verdict, reason=verdict.reason.replace(str(path), name)) for verdict in verdicts
     )

@@ -38,7 +38,7 @@ from regraft.cli.shared import (
     print_error,
     stop,
 )
-from regraft.cli.verdicts import containment_of, print_verdict, verdicts_of
+from regraft.cli.verdicts import containment_of, hide_from_git, print_verdict, verdicts_of
 from regraft.report.words import count
 
 if TYPE_CHECKING:
@@ -226,6 +226,7 @@ def _branch_verdicts(
         changes = changes_since(reference, path)
         if changes.modified:
             write_tree(changes, tree)
+            hide_from_git()
     except GitError as error:
         stop(f"--diff-base {reference}: {error}")
     for name in changes.modified:
