@@ -1,5 +1,5 @@
-"""Test the JSON of `regraft verify`, `bench` and `split` against the schemas in the package; also
-where the user's code prints, which is no part of the document."""
+"""Test the JSON of `regraft verify`, `bench`, `split` and `rules` against the schemas in the
+package; also where the user's code prints, which is no part of the document."""
 
 from __future__ import annotations
 
@@ -52,16 +52,27 @@ def build_cascade():
 """
 
 
-def checked(name: str, text: str) -> dict[str, Any]:
+def fitting(name: str, text: str) -> Any:
     """Return a document that fits its schema and has no key that the schema does not state."""
     schema = json.loads(
         Path(formats.__file__).with_name("schemas").joinpath(f"{name}.schema.json").read_text()
     )
     jsonschema.Draft202012Validator.check_schema(schema)
-    document: dict[str, Any] = json.loads(text)
+    document = json.loads(text)
     jsonschema.validate(document, closed(copy.deepcopy(schema)))
+    return document
+
+
+def checked(name: str, text: str) -> dict[str, Any]:
+    """Return a document as `fitting` does, which has a version."""
+    document: dict[str, Any] = fitting(name, text)
     assert document["version"] == 1
     return document
+
+
+def test_the_list_of_rules_fits_its_schema() -> None:
+    rules = fitting("rules", regraft("rules", "--output-format", "json").stdout)
+    assert {"torch/gelu", "adopter/softmax"} <= {rule["rule"] for rule in rules}
 
 
 @pytest.fixture
