@@ -161,6 +161,12 @@ def names_of(*arguments: object, cwd: Path | None = None) -> set[str]:
     return {name for name, _ in places("--select", "softmax", *arguments, cwd=cwd)}
 
 
+def test_config_refuses_a_path_that_does_not_exist(tmp_path: Path) -> None:
+    result = regraft("config", "nowhere", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "nowhere: no such file or directory" in result.stderr
+
+
 def test_config_reports_a_rule_that_does_not_exist(write: Write, tmp_path: Path) -> None:
     write("regraft.toml", 'select = ["torch/gelo"]\n')
     process = regraft("config", cwd=tmp_path)
