@@ -64,6 +64,34 @@ with regraft.optimize(model, inputs) as report:
     print(*(change.method for change in report.changes))
 print('restored', type(model).__name__)
 """
+PROBE = """
+import errno, os, socket
+
+def attempt(action):
+    try:
+        action()
+        return "allowed"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+write = attempt(lambda: open("/usr/written", "w"))
+connect = attempt(lambda: socket.create_connection(("192.0.2.1", 80), 1))
+value = 1
+raise RuntimeError(f"key {os.environ.get('SERVICE_KEY')}, write {write}, connect {connect}")
+"""
+VALID = """
+import importlib.resources, json, jsonschema
+schema = importlib.resources.files("regraft.report").joinpath("schemas/check.schema.json")
+jsonschema.validate(json.load(open("report.json")), json.loads(schema.read_text()))
+print("fits", schema.name)
+"""
+FILES = {
+    "network.py": NETWORK,
+    "targets.py": TARGET,
+    "live.py": LIVE,
+    "probe.py": PROBE,
+    "valid.py": VALID,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +151,7 @@ FEATURES = (
     Feature(
         "rewrites a model that is alive, and restores it", "python live.py", "restored Storyteller"
     ),
-    Feature("has rules as text, whose pages are tests", "regraft test torch/rotary", "19 examples"),
+    Feature("has rules as text, whose pages are tests", "regraft test torch/rotary", "1 rule, "),
     Feature("starts a rule of your own", "regraft new rule mine/fast-silu", "fast-silu"),
     Feature(
         "reads a configuration, and names the nearest key",
@@ -150,8 +178,8 @@ FEATURES = (
     Feature("exits with 0, 1 or 2", "regraft check storyteller >log; echo exit $?", "exit 1"),
     Feature(
         "prints JSON with a schema",
-        "regraft check --output-format json storyteller",
-        '"fingerprint"',
+        "regraft check --output-format json storyteller > report.json; python valid.py",
+        "fits check.schema.json",
     ),
     Feature("prints SARIF with fixes", "regraft check --output-format sarif storyteller", "fixes"),
     Feature(
@@ -162,8 +190,8 @@ FEATURES = (
     ),
     Feature(
         "has a hook for pre-commit and an action",
-        f"cat {ROOT}/.pre-commit-hooks.yaml {ROOT}/action.yml",
-        "entry: regraft check",
+        f"cat {ROOT}/.pre-commit-hooks.yaml; REGRAFT_PATHS=storyteller {ROOT}/scripts/action.sh",
+        "::warning",
     ),
     Feature(
         "reads standard input",
@@ -194,8 +222,9 @@ FEATURES = (
     ),
     Feature(
         "contains the code that it runs",
-        "regraft verify --help",
-        "--sandbox",
+        "sed 's/= 1/= 1 + 0/' probe.py > changed.py; SERVICE_KEY=secret regraft verify probe.py"
+        " changed.py",
+        "key None, write EROFS, connect ENETUNREACH",
     ),
 )
 
@@ -206,7 +235,7 @@ def show(feature: Feature, folder: Path) -> bool:
     repository = folder / "repository"
     shutil.rmtree(repository, ignore_errors=True)
     shutil.copytree(ROOT / "examples/own-repository", repository)
-    for name, text in (("network.py", NETWORK), ("targets.py", TARGET), ("live.py", LIVE)):
+    for name, text in FILES.items():
         (repository / name).write_text(text)
     environment = {
         **os.environ,

@@ -275,7 +275,7 @@ def schema_page(schema: dict[str, Any], source: str) -> str:
         f"The schema is a file of the package, `regraft/report/schemas/{name}`. Keys in **bold**"
         " are always there.\n",
         "## The document\n",
-        *key_table(schema),
+        *key_table(schema.get("items", schema)),
     ]
     for title, definition in schema.get("$defs", {}).items():
         lines += [f"\n## {title}\n"]

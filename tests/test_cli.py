@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from command_line import STRANGE, regraft, regraft_process
+from regraft.cli import shared
 
 Write = Callable[[str, str], Path]
 
@@ -375,6 +376,28 @@ def test_a_number_too_long_to_print_is_one_error(write: Write) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_a_reader_that_closes_the_pipe_is_no_finding() -> None:
+    """`regraft check . | head` in a script with `pipefail` must not look like a finding."""
+    command = [sys.executable, "-m", "regraft", "rules"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_a_plain_terminal_gets_no_colours(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared, "is_terminal", lambda _: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert shared.paint("word", fg="red") != "word"
+    monkeypatch.setenv(name, value)
+    assert shared.paint("word", fg="red") == "word"
+
+
 def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs a device that is always full")
@@ -584,3 +607,26 @@ def test_rules_are_selected_several_times(write: Write) -> None:
     assert {finding["rule"] for finding in findings} == {"adopter/softmax"}
     none = regraft("check", "--all", *both, "--ignore", "softmax", "--ignore", "torch/gelu", path)
     assert none.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("regraft che", "check"),
+        ("regraft verify --diff-b", "--diff-base"),
+        ("regraft split --un", "--unseen"),
+    ],
+)
+def test_the_shell_completes_commands_and_options(words: str, expected: str) -> None:
+    """`docs/commands.md` says how a shell comes to ask."""
+    environment = {
+        **os.environ,
+        "_REGRAFT_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    code = "import sys; sys.argv[0] = 'regraft'; from regraft.cli import entry; entry()"
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert [line.partition(",")[2] for line in result.stdout.splitlines()] == [expected]

@@ -135,6 +135,14 @@ def test_all_errors_of_a_file_are_printed(write: Write, tmp_path: Path) -> None:
     assert "cannot be read" in regraft("config", tmp_path).stderr
 
 
+def test_a_byte_order_mark_and_windows_line_ends_are_read(write: Write, tmp_path: Path) -> None:
+    """Some editors on Windows write both."""
+    (tmp_path / "regraft.toml").write_bytes(b'\xef\xbb\xbfjobs = 2\r\nselect = ["torch"]\r\n')
+    shown = regraft("config", tmp_path).stdout
+    assert "jobs = 2  # regraft.toml:1" in shown
+    assert 'select = ["torch"]  # regraft.toml:2' in shown
+
+
 def test_config_shows_values_and_where_they_come_from(write: Write, tmp_path: Path) -> None:
     write("pyproject.toml", "[tool.regraft]\n\njobs = 2\nexclude = ['gen/']\n")
     write("src/m.py", CODE)
@@ -151,6 +159,12 @@ def test_config_shows_values_and_where_they_come_from(write: Write, tmp_path: Pa
 def names_of(*arguments: object, cwd: Path | None = None) -> set[str]:
     """Return the names of the files in which a check finds something."""
     return {name for name, _ in places("--select", "softmax", *arguments, cwd=cwd)}
+
+
+def test_config_refuses_a_path_that_does_not_exist(tmp_path: Path) -> None:
+    result = regraft("config", "nowhere", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "nowhere: no such file or directory" in result.stderr
 
 
 def test_config_reports_a_rule_that_does_not_exist(write: Write, tmp_path: Path) -> None:
@@ -268,3 +282,23 @@ def test_rules_are_listed_for_the_configured_target(tmp_path: Path) -> None:
     stated = regraft("rules", "--target", "cpu", cwd=tmp_path).stdout
     assert "gains nothing on cpu" in stated
     assert "gains nothing on cuda" not in stated
+
+
+def test_a_pack_in_the_place_of_a_directory_of_packs_is_an_error(tmp_path: Path) -> None:
+    """Its rules would not be found, and nothing would say so."""
+    regraft("new", "rule", "mine/fast-silu", cwd=tmp_path)
+    (tmp_path / "net.py").write_text("x = 1\n")
+    for command in (("check", "net.py"), ("rules",), ("test", "silu")):
+        result = regraft(*command, "--rules", "rules/mine", cwd=tmp_path)
+        assert result.returncode == 2, command
+        printed = result.stdout + result.stderr
+        assert "rules/mine error: it is a pack, with fast-silu.rule" in printed, printed
+        assert "above it, rules\n" in printed
+    assert regraft("check", "net.py", "--rules", "rules", cwd=tmp_path).returncode == 0
+
+
+def test_a_folder_without_python_files_is_remarked_upon(tmp_path: Path) -> None:
+    result = regraft("check", tmp_path)
+    assert (result.returncode, "no Python file there" in result.stdout) == (0, True)
+    (tmp_path / "net.py").write_text("x = 1\n")
+    assert "no Python file" not in regraft("check", tmp_path).stdout

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import regraft
+from command_line import STRANGE, regraft
 
 Write = Callable[[str, str], Path]
 
@@ -67,15 +67,47 @@ def test_a_wrong_change_is_refuted(branch: Path, write: Write) -> None:
     write("pkg/net.py", MODEL.replace("+ 1", "+ 2"))
     result = regraft("verify", "--diff-base", "main", cwd=branch)
     assert (result.returncode, "pkg/net.py Net: refuted" in result.stdout) == (1, True)
+    # the copy of the tree and the counterexample are no files of the repository
+    assert (branch / ".cache" / "regraft" / "reproducers").is_dir()
+    status = subprocess.check_output(["git", "status", "--porcelain"], cwd=branch, text=True)
+    assert status == " M pkg/net.py\n"
 
 
 def test_what_git_refuses_is_one_error(
     branch: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    for reference, folder in (("nowhere", branch), ("main", tmp_path_factory.mktemp("plain"))):
-        result = regraft("verify", "--diff-base", reference, cwd=folder)
+    plain, unborn = tmp_path_factory.mktemp("plain"), tmp_path_factory.mktemp("unborn")
+    git(unborn, "init", "-b", "main")
+    for folder, arguments, message in (
+        (branch, ("nowhere",), "no commit has the name nowhere: `git branch --all` lists"),
+        (branch, ("main:pkg/net.py",), "no commit has the name main:pkg/net.py"),
+        (branch, ("main", "pkg/nothing.py"), "pkg/nothing.py: no such file or directory"),
+        (plain, ("main",), f"{plain} is in no git repository: name the two versions"),
+        (unborn, ("HEAD",), "no commit has the name HEAD"),
+    ):
+        result = regraft("verify", "--diff-base", *arguments, cwd=folder)
         assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
+        assert message in result.stderr and "fatal" not in result.stderr
     assert regraft("verify", cwd=branch).returncode == 2
     assert regraft("verify", "--diff-base", "main", "a.py", "b.py", cwd=branch).returncode == 2
     clean = regraft("verify", "--diff-base", "main", cwd=branch)
     assert (clean.returncode, "nothing changed" in clean.stdout) == (0, True)
+
+
+def test_messages_name_the_file_and_not_its_copy(branch: Path, write: Write) -> None:
+    """The copy of the old tree is where both versions run, and is no file of the user's."""
+    write("pkg/net.py", STRANGE)
+    git(branch, "commit", "-am", "second")
+    write("pkg/net.py", STRANGE.replace("self.drop(x) + x", "x + self.drop(x)"))
+    result = regraft("verify", "--diff-base", "HEAD", cwd=branch)
+    assert "regraft driver pkg/net.py --class Strange" in result.stdout
+    assert "verification runs code of pkg/net.py" in result.stderr
+    assert ".cache" not in result.stdout + result.stderr
+
+
+def test_a_file_that_does_not_parse_stops_before_anything_runs(branch: Path, write: Write) -> None:
+    write("pkg/helper.py", HELPER.replace("x / 2", "x * 0.5"))
+    write("pkg/net.py", "x = (\n")
+    result = regraft("verify", "--diff-base", "main", cwd=branch)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error: pkg/net.py:1:5: does not parse: '(' was never closed\n"

@@ -33,9 +33,12 @@ def test_new_versions(patch: Path) -> None:
     ("text", "message"),
     [
         ("", "no file is changed by it"),
-        ("--- a/pkg/n.py\n+++ b/pkg/n.py\n@@ -1 +1 @@\n-a\n+b\n", "pkg/n.py: No such file"),
+        ("--- a/pkg/n.py\n+++ b/pkg/n.py\n@@ -1 +1 @@\n-a\n+b\n", "changes pkg/n.py, which"),
         ("--- a/../m.py\n+++ b/../m.py\n@@ -1 +1 @@\n-a\n+b\n", "lies outside"),
-        ("--- a/pkg/m.py\n+++ b/pkg/m.py\n@@ -1 +1 @@\n-a\n+b\n", "patch does not apply"),
+        ("--- a/pkg/m.py\n+++ b/pkg/m.py\n@@ -1 +1 @@\n-a\n+b\n", "not fit pkg/m.py: .* line 1"),
+        ("--- /dev/null\n+++ b/pkg/m.py\n@@ -0,0 +1 @@\n+b\n", "adds pkg/m.py, which exists"),
+        ("--- a/pkg/m.py\n+++ b/pkg/m.py\n@@ -1,9 +1 @@\n-a\n+b\n", "line 6 of it is no line"),
+        ("--- a/pkg/m.py\n+++ b/pkg/m.py\nhello\n", "git refuses it: No valid patches"),
     ],
 )
 def test_diffs_that_do_not_fit(patch: Path, text: str, message: str) -> None:

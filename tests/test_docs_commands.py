@@ -322,3 +322,44 @@ def test_what_is_not_run_stands_on_a_page() -> None:
     every = {step.text for page in (*TUTORIALS, *LISTS) for step in steps(page)}
     assert set(NOT_RUN) | set(STATUS) <= every
     assert all(any(f"regraft {name}" in text for text in every) for name in RUN_ELSEWHERE)
+
+
+SPAN = re.compile(r"`((?:regraft|python) [^`\n]+)`")
+LINE = re.compile(r"^(?:\$ )?((?:regraft|python) [^\n]+)$", re.MULTILINE)
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "editors/vscode/README.md")),
+    *sorted(DOCS.glob("**/*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+    *sorted((ROOT / "src/regraft/rules/packs").glob("*/*.md")),
+]
+
+
+def mentioned_commands(path: Path) -> list[str]:
+    """Return the commands in the text and in the fences of a page, without comments."""
+    text = path.read_text("utf-8")
+    fences = "".join(
+        fence["text"] for fence in FENCE.finditer(text) if fence["language"] in ("", "console")
+    )
+    commands = SPAN.findall(FENCE.sub("", text)) + LINE.findall(fences)
+    return [re.split(r"\s+#|;| > | \|", command)[0].strip() for command in commands]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_mentioned_command_has_such_options(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those in the middle of a sentence, which may leave out what they are about."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("DIRECTORY", "FOLDER", "rules"):
+        (tmp_path / folder).mkdir()
+    for command in mentioned_commands(path):
+        program, *words = shlex.split(command.replace("…", "X"))
+        if program == "regraft" and words[0].islower():
+            try:
+                check_options(command)
+            except (click.MissingParameter, click.BadOptionUsage, click.exceptions.Exit):
+                continue  # the sentence says what it is about
+            except click.BadParameter:
+                assert "NAME" in words, command
+        elif words and words[0].startswith(("benchmarks/", "scripts/")):
+            assert (ROOT / words[0]).is_file(), command

@@ -129,6 +129,28 @@ def test_the_driver_marks_what_could_not_be_guessed(model: Path, tmp_path: Path)
     compile(text, "picky.py", "exec")
 
 
+def test_calls_to_fill_in_have_the_names_of_the_parameters(tmp_path: Path) -> None:
+    source = """from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, recipe):
+        super().__init__()
+        self.layer = nn.Linear(recipe["size"], 4)
+
+    def forward(self, idx, mask, *, scale, targets=None):
+        return self.layer(idx) * mask * scale
+"""
+    (tmp_path / "net.py").write_text(source)
+    assert run(tmp_path, "driver", "net.py").returncode == 0
+    text = (tmp_path / "net_driver.py").read_text()
+    compile(text, "net_driver.py", "exec")
+    first = '{"idx": torch.randn(2, 8, 32), "mask": torch.randn(2, 8, 32), "scale": torch.'
+    assert first in text and '"targets"' not in text
+    missing = run(tmp_path, "driver", "nowhere.py")
+    assert (missing.returncode, missing.stderr) == (2, "error: nowhere.py: no such file\n")
+
+
 @pytest.mark.slow
 def test_wrong_input_is_an_error_with_its_place(model: Path, tmp_path: Path) -> None:
     unknown = run(tmp_path, "driver", str(model), "--class", "Modell")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,29 @@ def test_a_rule_that_cannot_be_loaded_is_an_error(folder: Path) -> None:
 
 def test_the_built_in_pages_hold() -> None:
     assert regraft("test", "adopter", "torch").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "number", "ways"),
+    [
+        ("  opt alt $v{0} * $s{0} | $v{0} + $s{0} -> $v{1}\n", 9, 2**9),
+        ("  alt $v{0} * $s{0} | $v{0} + $s{0} | $v{0} - $s{0} -> $v{1}\n", 30, 3**30),
+        ("  torch.rsqrt($w{0}) -> $r{0}\n  $v{0} * $r{0} -> $v{1}\n", 12, 3**12),
+    ],
+)
+def test_too_many_combinations_are_refused_at_once(
+    line: str, number: int, ways: int, folder: Path
+) -> None:
+    """Each would be a pattern of its own, and nobody waits for a quarter of a million."""
+    regraft("new", "rule", "mine/many")
+    path = folder / "rules" / "mine" / "many.rule"
+    lines = "".join(line.format(step, step + 1) for step in range(number))
+    text = path.read_text().replace(
+        "  $x * torch.sigmoid($x) -> $y\n", f"  torch.sigmoid($x) -> $v0\n{lines}"
+    )
+    path.write_text(text.replace("-> $y", f"-> $v{number}"))
+    started = time.process_time()
+    result = regraft("test", "mine/many", "--rules", "rules")
+    assert time.process_time() - started < 5
+    assert result.exit_code == 2
+    assert f"can be combined in {ways} ways, more than 256" in result.output

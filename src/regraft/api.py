@@ -289,13 +289,7 @@ def bench(
     """
     from regraft import benchmarking
 
-    _check_word("mode", mode, get_args(Mode))
-    if not isinstance(rounds, int) or rounds < benchmarking.FEWEST:
-        raise ValueError(f"rounds is {rounds!r}; an interval needs at least {benchmarking.FEWEST}")
-    if goal is None and limit is not None:
-        raise ValueError("a limit goes with a goal")
-    if goal is not None and mode == "both":
-        raise ValueError("a goal chooses for one mode")
+    _check_measurement(mode, rounds, goal, limit)
     settings = Settings(
         select=_several(select) or None,
         ignore=_several(ignore),
@@ -316,3 +310,16 @@ def bench(
         goal=None if goal is None else benchmarking.goal_of(goal, limit),
     )
     return benchmarking.bench(model, calls, chosen, options)
+
+
+def _check_measurement(mode: str, rounds: object, goal: str | None, limit: str | None) -> None:
+    """Raise ValueError for parameters of `bench` that make no sense, or not together."""
+    from regraft.benchmarking import FEWEST
+
+    _check_word("mode", mode, get_args(Mode))
+    if not isinstance(rounds, int) or rounds < FEWEST:
+        raise ValueError(f"rounds is {rounds!r}; an interval needs at least {FEWEST}")
+    if goal is None and limit is not None:
+        raise ValueError("a limit goes with a goal")
+    if goal is not None and mode == "both":
+        raise ValueError("a goal chooses for one mode")

@@ -109,6 +109,8 @@ def test_a_check_without_findings_and_with_an_error(tmp_path: Path) -> None:
     page = check_elements(tmp_path)
     assert "No findings." in page.text
     assert "broken.py:1" in page.text
+    assert "1 file in" in page.text and "1 error" in page.text
+    assert "rules" not in page.ids
 
 
 @pytest.mark.parametrize(

@@ -42,17 +42,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A browser that records its requests."""
+def start_browser(profile: Path, preferences: dict[str, Any]) -> Any:
+    """Return a browser that records its requests."""
     assert IS_READY, f"{PROGRAMS}, {AXE}: run scripts/install_browser.sh"
     options = webdriver.ChromeOptions()
     options.binary_location = PROGRAMS["chromium"]
-    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+    for switch in (*SWITCHES, f"--user-data-dir={profile}"):
         options.add_argument(switch)
+    options.add_experimental_option("prefs", preferences)
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
     service = webdriver.ChromeService(executable_path=PROGRAMS["chromedriver"])
-    chrome = webdriver.Chrome(options=options, service=service)
+    return webdriver.Chrome(options=options, service=service)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser for all tests."""
+    chrome = start_browser(tmp_path_factory.mktemp("profile"), {})
     yield chrome
     chrome.quit()
 
@@ -168,3 +174,22 @@ def test_nothing_is_asked_of_the_network(driver: Any, page: str) -> None:
         if message["method"] == "Network.requestWillBeSent"
     ]
     assert requests == [page]
+
+
+def test_without_findings_there_is_nothing_to_filter(driver: Any, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("x = 1\n")
+    report = tmp_path / "report.html"
+    report.write_text(regraft("check", "--output-format", "html", tmp_path / "net.py").stdout)
+    driver.get(report.as_uri())
+    assert "No findings." in driver.find_element("tag name", "main").text
+    assert not driver.find_element("id", "filters").is_displayed()
+
+
+def test_without_scripts_all_findings_are_there_and_no_filter(page: str, tmp_path: Path) -> None:
+    chrome = start_browser(tmp_path, {"profile.managed_default_content_settings.javascript": 2})
+    try:
+        chrome.get(page)
+        assert len(shown(chrome)) > 5
+        assert not chrome.find_element("id", "filters").is_displayed()
+    finally:
+        chrome.quit()

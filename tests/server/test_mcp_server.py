@@ -137,7 +137,7 @@ def test_wrong_input_is_an_error_of_the_tool(tmp_path: Path, model: Path) -> Non
         assert "no rule" in await error(session, "check", paths=["model.py"], select=["silo"])
         assert "effort" in await error(session, "verify", original="model.py", effort="huge")
         wrong_diff = "--- a/model.py\n+++ b/model.py\n@@ -1 +1 @@\n-import nothing\n+import x\n"
-        assert "patch" in await error(session, "verify", diff=wrong_diff)
+        assert "does not fit model.py" in await error(session, "verify", diff=wrong_diff)
         assert "not both" in await error(session, "verify", diff=wrong_diff, original="model.py")
         leading_out = wrong_diff.replace("/model.py", "/../x.py")
         assert "outside" in await error(session, "verify", diff=leading_out)
@@ -193,5 +193,31 @@ def test_verify_proves_and_refutes(tmp_path: Path, model: Path) -> None:
         script = counterexample["path"]
         shown = subprocess.run([sys.executable, script], capture_output=True, check=False)
         assert shown.returncode == 1
+
+    run(tmp_path, play)
+
+
+def test_wrong_arguments_are_said_in_a_sentence(tmp_path: Path, model: Path) -> None:
+    """Each names the argument and what it takes, without the words of a validator; an argument that
+    does not exist is refused, since it would change nothing."""
+    wrong: list[tuple[str, dict[str, Any], str]] = [
+        ("check", {"slect": ["torch"]}, "no argument `slect`; did you mean `select`?"),
+        ("explain", {"zzz": 1}, "no argument `zzz`; it takes rule, path, line, select"),
+        ("check", {"paths": "model.py"}, "`paths` has to be a list; it is 'model.py'"),
+        ("check", {"paths": [3]}, "`paths.0` has to be a text; it is 3"),
+        ("check", {"target": "rocm"}, "`target` has to be one of auto, cpu or cuda; it is 'rocm'"),
+        ("explain", {"line": 0}, "`line` has to be at least 1; it is 0"),
+        ("explain", {"line": "x"}, "`line` has to be a whole number; it is 'x'"),
+        ("fix", {}, "the argument `path` is missing"),
+        ("fix", {"path": "model.py", "prove": "perhaps"}, "`prove` has to be true or false"),
+        ("verify", {"time_limit": -1}, "`time_limit` has to be greater than 0"),
+        ("bench", {"subject": "a.py:f", "threads": 9999}, "`threads` has to be at most 1024"),
+        ("chekc", {}, "there is no tool chekc; there are check, explain, fix, verify, bench"),
+    ]
+
+    async def play(session: Client) -> None:
+        for tool, arguments, message in wrong:
+            said = await error(session, tool, **arguments)
+            assert message in said and "pydantic" not in said, said
 
     run(tmp_path, play)

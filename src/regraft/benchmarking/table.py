@@ -137,6 +137,7 @@ def as_json(result: Result, options: Options, target: str) -> dict[str, Any]:
     if result.chosen is not None:
         fields["chosen"]["rules"] = sorted(result.chosen.rules)
     return {
+        "version": 1,
         "target": target,
         "regraft": __version__,
         "torch": torch.__version__,

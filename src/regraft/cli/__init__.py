@@ -9,7 +9,7 @@ import sys
 import click
 
 from regraft import __version__
-from regraft.cli.shared import INTERRUPTED
+from regraft.cli.shared import INTERRUPTED, READER_GONE
 
 _COMMANDS = {  # the module and the function of each
     "baseline": "baseline.baseline_command",
@@ -31,6 +31,10 @@ _COMMANDS = {  # the module and the function of each
 }
 
 
+class _ReaderGone(Exception):
+    """The end of a pipe whose reader has closed it."""
+
+
 class _Commands(click.Group):
     """The commands, of which only those are imported that are run or explained."""
 
@@ -42,6 +46,13 @@ class _Commands(click.Group):
             return _import_command(cmd_name)
         self.commands = {name: _import_command(name) for name in _COMMANDS}  # to suggest one
         return None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; raise _ReaderGone where click would exit with 1, which means findings."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
 
 
 def _import_command(name: str) -> click.Command:
@@ -59,7 +70,7 @@ def main() -> None:
 
 def entry() -> None:
     """Run the command `regraft`, and exit with its code: 2 for a mistake of the caller and for
-    output that cannot be written, INTERRUPTED after Ctrl-C."""
+    output that cannot be written, INTERRUPTED after Ctrl-C, READER_GONE for a closed pipe."""
     try:
         code = main(standalone_mode=False)
     except click.ClickException as error:
@@ -71,7 +82,10 @@ def entry() -> None:
             err=True,
         )
         sys.exit(INTERRUPTED)
+    except _ReaderGone:
+        os._exit(READER_GONE)  # the interpreter would try to flush the broken stream once more
     except OSError as error:
-        click.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
-        os._exit(2)  # the interpreter would try to flush the broken stream once more
+        place = error.filename or "cannot write the output"
+        click.echo(f"error: {place}: {error.strerror or error}", err=True)
+        os._exit(2)
     sys.exit(code)

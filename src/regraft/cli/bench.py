@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,19 @@ from regraft.cli.shared import (
     paint,
     stop,
 )
-from regraft.cli.subject import THREADS, import_bench, load_subject, stop_for_problems
+from regraft.cli.subject import (
+    THREADS,
+    import_bench,
+    load_subject,
+    prints_on_stderr,
+    stop_for_problems,
+)
 from regraft.report.terminal import Progress
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
     from regraft.rules.lock import Lock
+    from regraft.scanning import CompiledRule
 
 
 @click.command("bench")
@@ -112,26 +120,7 @@ if TYPE_CHECKING:
     help="File that --select writes.",
 )
 @output_format("text", "json", "html")
-def bench_command(
-    subject: str,
-    config: Path | None,
-    no_config: bool,
-    packs: str | None,
-    ignore: str,
-    directories: tuple[Path, ...],
-    mode: str,
-    rounds: int,
-    threads: int,
-    compiled: bool,
-    liger: bool,
-    unsafe: bool,
-    verify: bool,
-    goal: str | None,
-    memory_limit: str | None,
-    time_limit: str | None,
-    lock: Path,
-    form: str,
-) -> None:
+def bench_command(**values: Any) -> None:
     """Measure what each rule is worth for a model on this machine: time and peak memory.
 
     TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function without arguments that returns (model,
@@ -142,51 +131,100 @@ def bench_command(
 
     Exit codes: 0 measured, 1 no choice keeps the limit, 2 error, 130 interrupted.
     """
-    _check_goal(goal, mode, memory_limit, time_limit)
+    sys.exit(_run(BenchOptions(**values)))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """The options of `regraft bench`, as its `--help` explains them."""
+
+    subject: str
+    config: Path | None
+    no_config: bool
+    packs: str | None
+    ignore: str
+    directories: tuple[Path, ...]
+    mode: str
+    rounds: int
+    threads: int
+    compiled: bool
+    liger: bool
+    unsafe: bool
+    verify: bool
+    goal: str | None
+    memory_limit: str | None
+    time_limit: str | None
+    lock: Path
+    form: str
+
+
+def _run(options: BenchOptions) -> int:
+    """Measure, print what was measured, write the lock file where rules are chosen, and return the
+    exit status."""
+    _check_goal(options)
     bench_module = import_bench("bench")
-    if rounds < bench_module.FEWEST:
+    if options.rounds < bench_module.FEWEST:
         raise click.UsageError(f"--rounds: an interval needs at least {bench_module.FEWEST} pairs")
     settings = settings_of_subject(
-        subject,
-        RuleOptions(packs, ignore, True, "auto", directories, unsafe),
-        config,
-        no_config,
+        options.subject,
+        RuleOptions(
+            *(options.packs, options.ignore, True, "auto"), options.directories, options.unsafe
+        ),
+        options.config,
+        options.no_config,
     )
-    options = bench_module.Options(
-        modes=("inference", "training") if mode == "both" else (mode,),
-        rounds=rounds,
-        compile=compiled,
-        liger=liger,
-        verify=verify,
-        project=settings,
-        goal=_parse_goal(bench_module, goal, memory_limit, time_limit),
-    )
+    plan = _plan(bench_module, options, settings)
     rules, problems = load_chosen(settings)
     stop_for_problems(problems)
-    model, calls = load_subject(bench_module, subject, threads)
-    from regraft.verification import VerifyError
-
-    try:
-        with Progress() as progress:
-            observer = _Printer(bench_module, options, progress, prints_rows=form == "text")
-            result = bench_module.bench(model, calls, rules, options, observer)
-            if form == "text":
-                observer.print_end(result)
-    except (bench_module.BenchError, VerifyError) as problem:
-        stop(f"{subject}: {problem}")
+    result = _measure(bench_module, options, plan, rules)
     if result.chosen is not None:
-        _write_lock(lock, bench_module.lock_of(result, subject, options, rules), settings)
-    if form == "json":
-        click.echo(json.dumps(bench_module.as_json(result, options, subject), indent=1))
-    elif form == "html":
+        lock = bench_module.lock_of(result, options.subject, plan, rules)
+        _write_lock(options.lock, lock, settings)
+    if options.form == "json":
+        document = bench_module.as_json(result, plan, options.subject)
+        click.echo(json.dumps(document, indent=1))
+    elif options.form == "html":
         from regraft.report.html.bench_page import bench_page
 
-        click.echo(bench_page(bench_module.as_json(result, options, subject)))
+        click.echo(bench_page(bench_module.as_json(result, plan, options.subject)))
     elif result.chosen is not None:
-        click.echo(f"wrote {lock}")
+        click.echo(f"wrote {options.lock}")
     if result.interrupted:
-        sys.exit(INTERRUPTED)
-    sys.exit(0 if result.limit_kept else 1)
+        return INTERRUPTED
+    return 0 if result.limit_kept else 1
+
+
+def _plan(bench_module: Any, options: BenchOptions, settings: Settings) -> Any:
+    """Return the options of the benchmark."""
+    return bench_module.Options(
+        modes=("inference", "training") if options.mode == "both" else (options.mode,),
+        rounds=options.rounds,
+        compile=options.compiled,
+        liger=options.liger,
+        verify=options.verify,
+        project=settings,
+        goal=_parse_goal(bench_module, options),
+    )
+
+
+def _measure(
+    bench_module: Any, options: BenchOptions, plan: Any, rules: Sequence[CompiledRule]
+) -> Any:
+    """Return the result of the benchmark, whose rows are printed as they come where the output is
+    text; exit where the model cannot be measured or nothing can be verified."""
+    from regraft.verification import VerifyError
+
+    model, calls = load_subject(bench_module, options.subject, options.threads)
+    is_text = options.form == "text"
+    try:
+        with Progress() as progress, prints_on_stderr(not is_text):
+            observer = _Printer(bench_module, plan, progress, prints_rows=is_text)
+            result = bench_module.bench(model, calls, rules, plan, observer)
+            if is_text:
+                observer.print_end(result)
+    except (bench_module.BenchError, VerifyError) as problem:
+        stop(f"{options.subject}: {problem}")
+    return result
 
 
 class _Printer:
@@ -225,15 +263,13 @@ class _Printer:
         self._progress.print_lines(self._bench.closing(result, self._options, paint))
 
 
-def _check_goal(
-    goal: str | None, mode: str, memory_limit: str | None, time_limit: str | None
-) -> None:
+def _check_goal(options: BenchOptions) -> None:
     """Raise UsageError for a goal of several modes, or a limit that is not that of the goal."""
-    if goal is not None and mode == "both":
+    if options.goal is not None and options.mode == "both":
         raise click.UsageError("--select chooses for one mode: --mode inference or --mode training")
-    if memory_limit is not None and goal != "fastest":
+    if options.memory_limit is not None and options.goal != "fastest":
         raise click.UsageError("--memory-limit goes with --select fastest")
-    if time_limit is not None and goal != "smallest":
+    if options.time_limit is not None and options.goal != "smallest":
         raise click.UsageError("--time-limit goes with --select smallest")
 
 
@@ -252,14 +288,16 @@ def _write_lock(path: Path, lock: Lock, settings: Settings) -> None:
         )
 
 
-def _parse_goal(
-    bench_module: Any, kind: str | None, memory: str | None, seconds: str | None
-) -> Any:
-    """Return the goal with its limit, of a kind "fastest" or "smallest"; None for no goal."""
-    if kind is None:
+def _parse_goal(bench_module: Any, options: BenchOptions) -> Any:
+    """Return the goal with its limit, "fastest" or "smallest"; None for no goal."""
+    if options.goal is None:
         return None
-    text, name = (memory, "memory") if kind == "fastest" else (seconds, "time")
+    text, name = (
+        (options.memory_limit, "memory")
+        if options.goal == "fastest"
+        else (options.time_limit, "time")
+    )
     try:
-        return bench_module.goal_of(kind, text)
+        return bench_module.goal_of(options.goal, text)
     except ValueError as problem:
         raise click.UsageError(f"--{name}-limit: {problem}") from problem

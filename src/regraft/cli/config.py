@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regraft.cli.configured import CONFIG, load_chosen, settings_of
-from regraft.cli.shared import PATH, print_error
+from regraft.cli.shared import PATH, print_error, stop
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
@@ -33,6 +33,8 @@ def config_command(path: Path, config: Path | None) -> None:
 
     Exits with 2 when the configuration file has an error, or names a rule that does not exist.
     """
+    if not path.exists():
+        stop(f"{path}: no such file or directory, whose settings could be shown")
     ((settings, _),) = settings_of((path,), config, no_config=False)
     for line in _lines(settings):
         click.echo(line)

@@ -13,6 +13,7 @@ from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.verification.containment import SandboxMode
+    from regraft.verification.driver_file import DriverFile
 
 
 @click.command("driver")
@@ -49,6 +50,8 @@ def driver_command(
     from regraft.verification.driver_file import driver_for
     from regraft.verification.types import VerifyError
 
+    if not file.exists():
+        stop(f"{file}: no such file")
     target = out or Path(f"{file.stem}_driver.py")
     if target.exists():
         stop(
@@ -66,6 +69,12 @@ def driver_command(
         )
     except VerifyError as error:
         stop(str(error))
+    _write(target, file, driver)
+
+
+def _write(target: Path, file: Path, driver: DriverFile) -> None:
+    """Write the driver of a file, and say what is to be done with it; exit where it cannot be
+    written."""
     try:
         target.write_text(driver.text, encoding="utf-8")
     except OSError as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -200,6 +201,26 @@ class Rewriter:
         note = "" if self.policy.prove else "; nothing was verified: prove it with regraft verify"
         click.echo(f"{file}: fixed {count(fixed, 'finding')}{place}{unfixed}{note}")
 
+    def _verdicts(self, path: Path, changed: bytes, proved: Iterable[str]) -> tuple[Verdict, ...]:
+        """Return the verdicts on a changed version of a file, some definitions of which are proved
+        already."""
+        from regraft.scanning.rules import are_tested
+        from regraft.verification.types import Terms
+
+        policy = self.policy
+        terms = Terms(keep=policy.keep, confirmed=tuple(sorted(proved)))
+        return verdicts_of(
+            path,
+            changed,
+            policy.driver,
+            policy.time_limit,
+            policy.python,
+            policy.cached,
+            terms.for_rules(tested=are_tested(self.rules)),
+            policy.containment or containment_of("auto", ()),
+            self.quiet,
+        )
+
     def _proved_rewrite(self, report: FileReport, home: str) -> bytes:
         """Return the bytes of a file that may be written.
 
@@ -207,29 +228,14 @@ class Rewriter:
         """
         from regraft.fix import fix_with_home, proved_fix
         from regraft.scanning import check_source
-        from regraft.scanning.rules import are_tested
-        from regraft.verification.types import Terms
 
         assert report.source is not None
         policy, rules = self.policy, self.rules
-        containment = policy.containment or containment_of("auto", ())
         imports_regraft = home == "regraft.ops"
         fix = proved_fix(
             report if imports_regraft else check_source(report.source, rules),
             rules,
-            lambda changed, proved: verdicts_of(
-                Path(report.file),
-                changed,
-                policy.driver,
-                policy.time_limit,
-                policy.python,
-                policy.cached,
-                Terms(keep=policy.keep, confirmed=tuple(sorted(proved))).for_rules(
-                    tested=are_tested(rules)
-                ),
-                containment,
-                self.quiet,
-            ),
+            functools.partial(self._verdicts, Path(report.file)),
             unproven=policy.unproven,
             wanted=self.wanted,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from regraft.cli.subject import (
     import_bench,
     load_subject,
     print_progress,
+    prints_on_stderr,
     stop_for_problems,
 )
 
@@ -73,20 +75,7 @@ if TYPE_CHECKING:
     help="Device for which rules have to pay; auto: the model's.",
 )
 @output_format("text", "json")
-def profile_command(
-    subject: str,
-    config: Path | None,
-    no_config: bool,
-    packs: str | None,
-    ignore: str,
-    directories: tuple[Path, ...],
-    mode: str,
-    threads: int,
-    unsafe: bool,
-    applies_all: bool,
-    target: TargetName,
-    form: str,
-) -> None:
+def profile_command(**values: Any) -> None:
     """Profile a step of a model: the time and memory of its definitions, and what the rules that
     have findings there are expected to gain. It takes some steps, and proves nothing.
 
@@ -95,27 +84,57 @@ def profile_command(
 
     Exit codes: 0 profiled, 2 error.
     """
+    _run(ProfileOptions(**values))
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """The options of `regraft profile`, as its `--help` explains them."""
+
+    subject: str
+    config: Path | None
+    no_config: bool
+    packs: str | None
+    ignore: str
+    directories: tuple[Path, ...]
+    mode: str
+    threads: int
+    unsafe: bool
+    applies_all: bool
+    target: TargetName
+    form: str
+
+
+def _run(options: ProfileOptions) -> None:
+    """Profile, and print the result; exit where the model cannot be profiled."""
     bench_module = import_bench("profile")
     settings = settings_of_subject(
-        subject,
-        RuleOptions(packs, ignore, True, target, directories, unsafe),
-        config,
-        no_config,
+        options.subject,
+        RuleOptions(
+            *(options.packs, options.ignore, True, options.target),
+            options.directories,
+            options.unsafe,
+        ),
+        options.config,
+        options.no_config,
     )
     rules, problems = load_chosen(settings)
     stop_for_problems(problems)
-    model, calls = load_subject(bench_module, subject, threads)
-    is_explicit = settings.select is not None or applies_all
+    model, calls = load_subject(bench_module, options.subject, options.threads)
+    is_explicit = settings.select is not None or options.applies_all
     judged = _judge(rules, model, settings.target, is_explicit=is_explicit)
     try:
-        result = bench_module.profile_model(model, calls, judged, mode, print_progress, settings)
+        with prints_on_stderr():
+            result = bench_module.profile_model(
+                model, calls, judged, options.mode, print_progress, settings
+            )
     except bench_module.BenchError as problem:
-        stop(f"{subject}: {problem}")
-    if form == "json":
-        click.echo(json.dumps(bench_module.profile_as_json(result, subject), indent=1))
+        stop(f"{options.subject}: {problem}")
+    if options.form == "json":
+        document = bench_module.profile_as_json(result, options.subject)
+        click.echo(json.dumps(document, indent=1))
         return
-    words = _configuration_words(config, no_config)
-    command = _next_command(subject, result.candidates, directories, mode, threads, unsafe, words)
+    command = _next_command(options, result.candidates)
     click.echo("\n".join(bench_module.profile_as_text(result, command, paint)))
 
 
@@ -132,27 +151,19 @@ def _judge(
     return with_worth(rules, chosen_target(name), "" if is_explicit else "--all or --packs")
 
 
-def _configuration_words(config: Path | None, no_config: bool) -> list[str]:
+def _configuration_words(options: ProfileOptions) -> list[str]:
     """Return the options by which another command reads the same configuration file."""
-    if config is not None:
-        return ["--config", str(config)]
-    return ["--no-config"] if no_config else []
+    if options.config is not None:
+        return ["--config", str(options.config)]
+    return ["--no-config"] if options.no_config else []
 
 
-def _next_command(
-    subject: str,
-    candidates: Sequence[str],
-    directories: Sequence[Path],
-    mode: str,
-    threads: int,
-    unsafe: bool,
-    configuration_words: Sequence[str],
-) -> str:
+def _next_command(options: ProfileOptions, candidates: Sequence[str]) -> str:
     """Return the command that measures the candidates on the same step."""
-    words = ["regraft", "bench", subject, "--packs", ",".join(candidates)]
-    words += ["--mode", mode] if mode != "inference" else []
-    words += ["--threads", str(threads)] if threads != 1 else []
-    words += ["--unsafe"] if unsafe else []
-    words += configuration_words
-    words += [word for path in directories for word in ("--rules", str(path))]
+    words = ["regraft", "bench", options.subject, "--packs", ",".join(candidates)]
+    words += ["--mode", options.mode] if options.mode != "inference" else []
+    words += ["--threads", str(options.threads)] if options.threads != 1 else []
+    words += ["--unsafe"] if options.unsafe else []
+    words += _configuration_words(options)
+    words += [word for path in options.directories for word in ("--rules", str(path))]
     return shlex.join(words)

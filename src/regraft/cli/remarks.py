@@ -45,6 +45,8 @@ def _verdict_remarks(total: Collector) -> Iterator[str]:
 
 def _omission_remarks(total: Collector) -> Iterator[str]:
     """Yield the numbers of what is not among the findings, or will not be."""
+    if not (total.files or total.notebooks or total.errors):
+        yield "no Python file there: folders are searched for .py files that nothing leaves out"
     for target, number in sorted(total.gainless.items()):
         if number == 1:
             yield f"1 place that gains nothing on {target}: --all applies it"

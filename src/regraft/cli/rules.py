@@ -37,14 +37,15 @@ def rules_command(
     `regraft rule NAME` prints the page of one. Exits with 2 when a rule cannot be loaded.
     """
     from regraft.rules import BUILT_IN, Rule, load_rule
-    from regraft.rules.loading import rule_paths
+    from regraft.rules.loading import check_directories, rule_paths
 
     ((settings, _),) = settings_of((Path(),), config, no_config)
     target = target if is_stated("target") else settings.target
     roots = (BUILT_IN, *settings.rules, *directories)
     loaded = [load_rule(path) for _, path in sorted(rule_paths(roots).items())]
     rows = [_row(rule, target) for rule in loaded if isinstance(rule, Rule)]
-    problems = [problem for rule in loaded if not isinstance(rule, Rule) for problem in rule]
+    problems = [*check_directories(roots)]
+    problems += [problem for rule in loaded if not isinstance(rule, Rule) for problem in rule]
     for problem in problems:
         print_error(problem.error)
     if form == "json":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 INTERRUPTED = 130  # the exit code of a shell for a command that Ctrl-C ended
+READER_GONE = 141  # as after the signal that a closed pipe sends other programs
 
 
 class PathType(click.Path):
@@ -223,7 +224,8 @@ def split_words(text: str) -> list[str]:
 def paint(text: str, **style: object) -> str:
     """Return a text with colours, or as it is where the output is no terminal or colours are not
     wanted."""
-    if not is_terminal(sys.stdout) or os.environ.get("NO_COLOR"):
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if is_plain or not is_terminal(sys.stdout):
         return text
     return click.style(text, **style)  # type: ignore[arg-type]
 

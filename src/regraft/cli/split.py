@@ -8,13 +8,14 @@ import json
 import os
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from regraft.cli.shared import output_format, stop
-from regraft.cli.subject import call_function
+from regraft.cli.subject import call_function, prints_on_stderr
 from regraft.report.split_text import split_text, summary_text
 from regraft.report.terminal import Progress
 
@@ -115,21 +116,7 @@ def parse_dynamic(
 @click.option(
     "--no-cache", is_flag=True, help="Build the network again, also where it was split before."
 )
-def split_command(
-    target: str,
-    output: Path | None,
-    single_file: bool,
-    batched: bool,
-    compiler: str,
-    form: str,
-    unseen: str,
-    no_measure: bool,
-    threads: int | None,
-    providers: str | None,
-    dynamic: dict[str, dict[int, tuple[int, int]]],
-    replay: Path | None,
-    no_cache: bool,
-) -> None:
+def split_command(**values: Any) -> None:
     """Split a network into compiled sub-networks and a host.
 
     TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function that returns (model, calls).
@@ -137,41 +124,75 @@ def split_command(
     Exit codes: 0 written, 1 the network cannot be split, 2 error; with --replay 0 for equal
     results, 1 for different ones.
     """
-    if output is None and replay is None:
+    _run(SplitOptions(**values))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOptions:
+    """The options of `regraft split`, as its `--help` explains them."""
+
+    target: str
+    output: Path | None
+    single_file: bool
+    batched: bool
+    compiler: str
+    form: str
+    unseen: str
+    no_measure: bool
+    threads: int | None
+    providers: str | None
+    dynamic: dict[str, dict[int, tuple[int, int]]]
+    replay: Path | None
+    no_cache: bool
+
+
+def _run(options: SplitOptions) -> None:
+    """Split the network, write it and print the report; exit where it cannot be split."""
+    target, output = options.target, options.output
+    if output is None and options.replay is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     if output is not None:
-        _check_output(output, single_file)
+        _check_output(output, options.single_file)
     try:
         splitting = importlib.import_module("regraft.splitting")
     except ImportError as problem:
-        stop(f"{target}: {type(problem).__name__}: {problem}")
+        stop(
+            f"split needs the package {problem.name}, which cannot be imported here ({problem}):"
+            " pip install 'regraft[split]'"
+        )
     model, calls = call_function(target, "(model, calls)")
-    if output is None or replay is not None:
-        run_again(model, calls, replay)
+    if output is None or options.replay is not None:
+        run_again(model, calls, options.replay)
     try:
-        with Progress() as progress:
-            progress.begin(f"splitting {target}")
-            result = splitting.split(
-                model,
-                calls,
-                compiler=compiler,
-                unseen=unseen,
-                cache=not no_cache,
-                single_file=single_file,
-                batched=batched,
-                measure=not no_measure,
-                watch=progress.say_part,
-                threads=threads,
-                providers=None if providers is None else providers.split(","),
-                dynamic=dynamic,
-            )
+        with prints_on_stderr():
+            result = _split(splitting, options, model, calls)
     except splitting.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)
     except (ValueError, ImportError) as problem:
         stop(str(problem))
     result.save(output)
-    print_report(target, str(output), form, result)
+    print_report(target, str(output), options.form, result)
+
+
+def _split(splitting: Any, options: SplitOptions, model: Any, calls: Any) -> Any:
+    """Return the split network of a model, and say meanwhile on stderr what is done."""
+    with Progress() as progress:
+        progress.begin(f"splitting {options.target}")
+        return splitting.split(
+            model,
+            calls,
+            compiler=options.compiler,
+            unseen=options.unseen,
+            cache=not options.no_cache,
+            single_file=options.single_file,
+            batched=options.batched,
+            measure=not options.no_measure,
+            watch=progress.say_part,
+            threads=options.threads,
+            providers=None if options.providers is None else options.providers.split(","),
+            dynamic=options.dynamic,
+        )
 
 
 def _check_output(output: Path, single_file: bool) -> None:
@@ -209,7 +230,7 @@ def print_report(target: str, output: str, form: str, result: Any) -> None:
     """Print the report of a split network that was written to `output`, in one of the formats."""
     report = dataclasses.asdict(result.report)
     if form == "json":
-        click.echo(json.dumps(report))
+        click.echo(json.dumps({"version": 1, **report}))
     elif form == "html":
         from regraft.report.html.split_page import split_page
 

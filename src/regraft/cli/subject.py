@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 def import_bench(command: str) -> Any:
     """Return the package `regraft.benchmarking` for a command; exit where there is no torch."""
     if importlib.util.find_spec("torch") is None:
-        stop(f"{command} needs torch, which is not installed in this environment")
+        stop(
+            f"{command} needs torch, which is not installed in this environment: run Regraft in"
+            " that of your model, or pip install 'regraft[verify]'"
+        )
     # the profiler would speak whenever it starts and stops
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     return importlib.import_module("regraft.benchmarking")
@@ -60,12 +64,19 @@ def load_subject(bench_module: Any, target: str, threads: int) -> tuple[Any, Any
     return model, calls
 
 
+def prints_on_stderr(when: bool = True) -> contextlib.AbstractContextManager[object]:
+    """Return a context in which what the user's code prints goes to stderr: a document on stdout
+    has nothing before or between it."""
+    return contextlib.redirect_stdout(sys.stderr) if when else contextlib.nullcontext()
+
+
 def call_function(target: str, expected: str, kind: type = object) -> tuple[Any, Any]:
     """Return the pair that the user's function returns; exit where it raises, with the line, or
     where it returns anything else than the `expected` pair (in words for the message) that begins
     with a `kind`."""
     try:
-        returned = find_function(target, os.getcwd())()
+        with prints_on_stderr():
+            returned = find_function(target, os.getcwd())()
     except TargetError as problem:
         stop(f"{target}: {problem}")
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises

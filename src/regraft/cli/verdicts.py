@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,15 @@ def announce(containment: Containment, path: Path, progress: Progress | None = N
         progress.note(containment.notice(str(path)))
 
 
+def hide_from_git() -> None:
+    """Make git ignore what verification leaves in the working directory: counterexamples, and a
+    copy of the tree that a branch started from."""
+    folder = Path(".cache", "regraft")
+    with contextlib.suppress(OSError):
+        if folder.is_dir() and not (folder / ".gitignore").exists():
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+
+
 def verdicts_of(
     path: Path,
     changed: bytes,
@@ -49,19 +60,21 @@ def verdicts_of(
     terms: Terms,
     containment: Containment,
     quiet: bool = False,
+    shown: Path | None = None,
 ) -> tuple[Verdict, ...]:
     """Return the verdicts on a changed version of a file, from the cache where possible; exit on an
     error. Meanwhile stderr says which definition is run, and before, unless `quiet`, how it is
-    contained."""
+    contained. All that is said has the path `shown`, where `path` is a copy."""
     from regraft.source.cache_key import cache_directory
     from regraft.verification import VerifyError
     from regraft.verification.verdict_cache import verify_with_cache
 
     root = cache_directory() if cached else None
+    name = str(shown or path)
     try:
         with Progress() as progress:
-            progress.begin(f"running both versions of {path}")
-            return verify_with_cache(
+            progress.begin(f"running both versions of {name}")
+            verdicts = verify_with_cache(
                 path,
                 changed,
                 driver,
@@ -71,10 +84,15 @@ def verdicts_of(
                 terms,
                 progress.say_part,
                 containment,
-                None if quiet else lambda: announce(containment, path, progress),
+                None if quiet else lambda: announce(containment, Path(name), progress),
             )
     except VerifyError as error:
-        stop(str(error))
+        stop(str(error).replace(str(path), name))
+    finally:
+        hide_from_git()
+    return tuple(
+        replace(verdict, reason=verdict.reason.replace(str(path), name)) for verdict in verdicts
+    )
 
 
 def print_verdict(verdict: Verdict) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from regraft.cli.shared import (
     print_error,
     stop,
 )
-from regraft.cli.verdicts import containment_of, print_verdict, verdicts_of
+from regraft.cli.verdicts import containment_of, hide_from_git, print_verdict, verdicts_of
 from regraft.report.words import count
 
 if TYPE_CHECKING:
@@ -225,8 +226,11 @@ def _branch_verdicts(
         changes = changes_since(reference, path)
         if changes.modified:
             write_tree(changes, tree)
+            hide_from_git()
     except GitError as error:
         stop(f"--diff-base {reference}: {error}")
+    for name in changes.modified:
+        _check_text((changes.top / name).read_bytes(), _shown_path(changes.top / name))
     for name in changes.added:
         click.echo(f"{name}: added, nothing to compare it with", err=True)
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -241,12 +245,19 @@ def _branch_verdicts(
             settings,
             False,
             driver=settings.driver_of(changes.top / name),
+            shown=_shown_path(changes.top / name),
         )
         verdicts += (replace(verdict, file=name) for verdict in file_verdicts)
         (tree / name).write_bytes(new)
     for name in changes.deleted:
         click.echo(f"{name}: deleted, nothing to compare it with", err=True)
     return tuple(verdicts)
+
+
+def _shown_path(path: Path) -> Path:
+    """Return a path as the user would type it: relative where it is below the working directory."""
+    relative = Path(os.path.relpath(path))
+    return path if ".." in relative.parts else relative
 
 
 def _verdicts(
@@ -256,10 +267,12 @@ def _verdicts(
     settings: Settings,
     is_own_rewrite: bool,
     driver: str | None = None,
+    shown: Path | None = None,
 ) -> tuple[Verdict, ...]:
     """Return the verdicts on a changed version of a file, by the options, else by the settings.
 
     driver  that of the settings for the file, where it stands in for another one
+    shown   the path that messages have, where `file` is a copy
     """
     from regraft.verification.types import Terms
 
@@ -282,6 +295,7 @@ def _verdicts(
         not options.no_cache,
         terms,
         containment_of(options.sandbox, options.pass_env),
+        shown=shown,
     )
 
 
@@ -321,16 +335,22 @@ def _print_verdicts(
 
 def _text_of(changed: Path) -> bytes:
     """Return the content of a changed version; exit where it cannot be read or does not parse."""
+    try:
+        text = changed.read_bytes()
+    except OSError as error:
+        stop(f"{changed}: cannot be read: {error.strerror}")
+    _check_text(text, changed)
+    return text
+
+
+def _check_text(text: bytes, path: Path) -> None:
+    """Exit where the text of a changed version does not parse."""
     from regraft.verification import VerifyError, check_syntax
 
     try:
-        text = changed.read_bytes()
-        check_syntax(text, changed)
-    except OSError as error:
-        stop(f"{changed}: {error.strerror}")
+        check_syntax(text, path)
     except VerifyError as error:
         stop(str(error))
-    return text
 
 
 def _changed_bytes(original: Path, changed: Path | None, settings: Settings) -> bytes:

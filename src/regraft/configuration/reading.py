@@ -59,7 +59,7 @@ def _parse(path: Path, data: bytes) -> tuple[str, dict[str, Any]]:
     """Return the text and the document of the bytes of a TOML file; raise ConfigurationError where
     they are none."""
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # some editors write a byte order mark
         return text, tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise _failure(path, 0, 0, f"is not UTF-8: {error.reason}") from error

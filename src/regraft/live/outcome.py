@@ -8,6 +8,7 @@ from typing import Any
 
 from regraft.live.changed_definitions import Name
 from regraft.live.rewritten_classes import restore
+from regraft.report.words import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,13 @@ class Optimization:
     def __str__(self) -> str:
         """Return the changes and the places that stay as they are, one a line below a summary."""
         lines = [
-            f"{type(self.model).__name__}: {len(self.changes)} methods rewritten,"
-            f" {len(self.unchanged)} places left"
+            f"{type(self.model).__name__}: {count(len(self.changes), 'method')} rewritten,"
+            f" {count(len(self.unchanged), 'place')} left"
         ]
         lines += [f"  rules from {self.lock}"] if self.lock else []
         lines += [
             f"  {Path(change.file).name} {change.method}: {', '.join(change.rules)}"
-            f" ({change.modules} modules)"
+            f" ({count(change.modules, 'module')})"
             for change in self.changes
         ]
         lines += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,9 @@ from regraft.matching.predicates import PREDICATES
 from regraft.rules.kernels import kernel_parameters, positional_parameters
 from regraft.structure.model import MISSING
 
+MOST_COMBINATIONS = 256  # of alternatives and spellings; the rules of Regraft have 16 at most
+SPELLINGS_OF_ROOT = 3  # `matching/spellings.py`
+
 
 @dataclass(frozen=True, slots=True)
 class _RuleBindings:
@@ -49,6 +53,9 @@ def check_rule(path: Path, syntax: RuleSyntax) -> Iterator[PlacedMessage]:
     and conditions."""
     if syntax.name != path.stem:
         yield f"the rule is called {syntax.name} but its file {path.name}", None
+    if too_many := [*_check_combinations(syntax)]:
+        yield from too_many
+        return  # the checks below, and matching, look at each combination
     bindings = _rule_bindings(syntax)
     for transformation in (*syntax.init, *syntax.forward):
         yield from _check_transformation(transformation, bindings)
@@ -59,6 +66,35 @@ def check_rule(path: Path, syntax: RuleSyntax) -> Iterator[PlacedMessage]:
     for predicate in syntax.where:
         for message in _check_predicate(predicate, testable_names):
             yield message, predicate.at
+
+
+def _check_combinations(syntax: RuleSyntax) -> Iterator[PlacedMessage]:
+    """Yield a message for each transformation whose alternatives can be combined in too many ways,
+    with those of layers."""
+    layers = math.prod(map(_combinations, syntax.init))
+    for transformation in syntax.forward or syntax.init:
+        number = _combinations(transformation) * (layers if syntax.forward else 1)
+        if number > MOST_COMBINATIONS:
+            message = (
+                f"its alternatives (`alt`) and spellings of `rsqrt` can be combined in {number}"
+                f" ways, more than {MOST_COMBINATIONS}: write several rules, or leave some out"
+            )
+            yield message, transformation.at
+
+
+def _combinations(transformation: Transformation) -> int:
+    """Return the number of combinations of the alternatives of a transformation, and of the
+    spellings of its reciprocal roots."""
+    nodes = [*nodes_of(transformation.source)]
+    roots = sum(any(map(_is_reciprocal_root, (node.apply, *node.alternatives))) for node in nodes)
+    choices = [1 + len(node.alternatives) for node in nodes]
+    return math.prod([*choices, *[SPELLINGS_OF_ROOT] * roots])
+
+
+def _is_reciprocal_root(apply: Apply) -> bool:
+    """Return whether a node, or an operand of it, is a reciprocal root, which has several
+    spellings."""
+    return "rsqrt'" in repr(apply)  # the name of a function or method, at any depth
 
 
 def _rule_bindings(syntax: RuleSyntax) -> _RuleBindings:

@@ -76,7 +76,7 @@ def load_rules(
     name of its pack alone does not select a rule that is off by default.
     """
     paths = rule_paths(directories)
-    problems = [*check_selectors((*select, *ignore), paths)]
+    problems = [*check_selectors((*select, *ignore), paths), *check_directories(directories)]
     rules: list[Rule] = []
     for name, path in sorted(paths.items()):
         if not _is_chosen(name, select, ignore):
@@ -96,6 +96,20 @@ def rule_paths(directories: Sequence[Path] = (BUILT_IN,)) -> dict[str, Path]:
         for directory in directories
         for path in directory.glob("*/*.rule")
     }
+
+
+def check_directories(directories: Sequence[Path]) -> Iterator[RuleProblem]:
+    """Yield a problem for each directory that is a pack itself, whose rules would not be found."""
+    for directory in directories:
+        if rule := next(directory.glob("*.rule"), None):
+            folder = directory.resolve()
+            yield RuleProblem(
+                str(directory),
+                0,
+                0,
+                f"it is a pack, with {rule.name}: name the directory of packs above it,"
+                f" {directory.parent if directory.parent != directory else folder.parent}",
+            )
 
 
 def check_selectors(selectors: Sequence[str], paths: Mapping[str, Path]) -> Iterator[RuleProblem]:

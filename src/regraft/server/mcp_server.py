@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
@@ -20,7 +20,14 @@ from regraft.configuration.settings import TargetName
 from regraft.server.commands import Caller, Workspace
 from regraft.server.project import RuleChoice
 from regraft.server.prover import Request
-from regraft.server.tool_options import EXPLAINED, at_line, choice_options, repeat_option
+from regraft.server.tool_arguments import StrictServer
+from regraft.server.tool_options import (
+    EXPLAINED,
+    at_line,
+    choice_options,
+    repeat_option,
+    stated_options,
+)
 
 _INSTRUCTIONS = """\
 Regraft finds hand-written PyTorch code that an optimized kernel can replace, rewrites it, and \
@@ -195,14 +202,12 @@ class Tools:
         script that shows the difference). Whoever made the change; with `original` alone it is
         Regraft's own rewrite. Both versions run in a sandbox."""
         workspace = self._workspace
-        options: list[str] = []
-        for name, value in (
-            ("--effort", effort),
-            ("--contract", contract),
-            ("--time-limit", time_limit),
-            ("--driver", None if driver is None else workspace.driver(driver)),
-        ):
-            options += [] if value is None else [name, str(value)]
+        options = stated_options(
+            effort=effort,
+            contract=contract,
+            time_limit=time_limit,
+            driver=None if driver is None else workspace.driver(driver),
+        )
         has_original = original is not None or original_text is not None
         has_changed = changed is not None or changed_text is not None
         if diff is not None and (has_original or has_changed):
@@ -247,9 +252,9 @@ class Tools:
         return await workspace.run_json(Caller(context), arguments)
 
 
-def create_server(workspace: Workspace) -> MCPServer[Any]:
+def create_server(workspace: Workspace) -> StrictServer:
     """Return the server with its tools."""
-    server: MCPServer[Any] = MCPServer(
+    server = StrictServer(
         "regraft", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
     )
     tools = Tools(workspace)
@@ -260,7 +265,7 @@ def create_server(workspace: Workspace) -> MCPServer[Any]:
         (tools.verify, _RUNS_CODE),
         (tools.bench, _RUNS_CODE),
     ):
-        server.add_tool(tool, annotations=hints)
+        server.add_strict_tool(tool, hints)
     return server
 
 

@@ -37,3 +37,13 @@ def choice_options(
 def repeat_option(name: str, values: list[str] | None) -> list[str]:
     """Return an option with a list of words; nothing without a list."""
     return [] if values is None else [f"{name}={','.join(values)}"]
+
+
+def stated_options(**values: object) -> list[str]:
+    """Return the options of the command line that state values, without those that are None."""
+    return [
+        word
+        for name, value in values.items()
+        if value is not None
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]

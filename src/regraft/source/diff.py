@@ -48,8 +48,10 @@ def _named_files(diff: Path) -> list[str]:
     a diff that cannot be read."""
     try:
         text = diff.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DiffError(f"cannot be read: {error}") from error
+    except OSError as error:
+        raise DiffError(f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise DiffError(f"cannot be read: it is not UTF-8 ({error.reason})") from error
     names = [name for name in dict.fromkeys(_NEW_PATH.findall(text)) if name != "/dev/null"]
     if not names:
         raise DiffError("no file is changed by it: is it a unified diff?")
@@ -74,7 +76,11 @@ def _copy_files(names: Sequence[str], root: Path, folder: Path) -> None:
 def _apply_diff(git: str, diff: Path, folder: Path) -> None:
     """Apply a diff to the files below `folder`; raise DiffError where it does not fit."""
     # no repository around the folder counts
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    environment = {
+        **os.environ,
+        "GIT_CEILING_DIRECTORIES": str(folder.parent),
+        "LC_ALL": "C",  # its messages are read
+    }
     command = [git, "apply", "--whitespace=nowarn", str(diff.resolve())]
     result = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -90,4 +96,25 @@ def _apply_diff(git: str, diff: Path, folder: Path) -> None:
     )
     if reverse_result.returncode == 0:
         raise DiffError("the files are changed already: apply it to the version before")
-    raise DiffError(result.stderr.strip() or "git apply fails")
+    raise DiffError(_explain_failure(result.stderr))
+
+
+def _explain_failure(message: str) -> str:
+    """Return a sentence for what `git apply` says about a diff that it refuses."""
+    if place := re.search(r"patch failed: (.+):(\d+)$", message, re.MULTILINE):
+        file, line = place.groups()
+        return (
+            f"it does not fit {file}: the lines that it expects from line {line} on are not there;"
+            " make it against the files as they are"
+        )
+    if missing := re.search(r"error: (.+): No such file or directory$", message, re.MULTILINE):
+        return (
+            f"it changes {missing[1]}, which does not exist: run this in the folder that the paths"
+            " of the diff start from"
+        )
+    if existing := re.search(r"error: (.+): already exists", message):
+        return f"it adds {existing[1]}, which exists already"
+    if corrupt := re.search(r"corrupt patch at (?:.+:|line )(\d+)", message):
+        return f"line {corrupt[1]} of it is no line of a diff: lines or their numbers are missing"
+    first, *_ = message.strip().splitlines() or ["it gives no reason"]
+    return f"git refuses it: {first.removeprefix('error: ')}"

@@ -33,20 +33,59 @@ class BranchChanges:
 def changes_since(reference: str, path: Path) -> BranchChanges:
     """Return what the working tree changes at or below a path, against the last common commit of
     `reference` and HEAD. Raise GitError."""
-    folder = path if path.is_dir() else path.parent
-    top = Path(_git(folder, "rev-parse", "--show-toplevel").strip())
-    base = _git(top, "merge-base", "--end-of-options", reference, "HEAD").strip()
+    absolute = Path(os.path.abspath(path))
+    folder = next(parent for parent in (absolute, *absolute.parents) if parent.is_dir())
+    top = _top_of(folder)
+    base = _common_commit(top, reference)
     listing = _git(
         top,
         *("diff", "--name-status", "--no-renames", "-z", base, "--"),
-        os.path.abspath(path),
+        str(absolute),
     )
     words = listing.split("\0")
     names: dict[str, list[str]] = {"M": [], "A": [], "D": []}
     for status, name in zip(words[::2], words[1::2], strict=False):
         if name.endswith(".py") and status in names:
             names[status].append(name)
-    return BranchChanges(top, base, tuple(names["M"]), tuple(names["A"]), tuple(names["D"]))
+    changes = BranchChanges(top, base, tuple(names["M"]), tuple(names["A"]), tuple(names["D"]))
+    if not (os.path.lexists(absolute) or changes.modified or changes.added or changes.deleted):
+        raise GitError(f"{path}: no such file or directory, now or where the branch started")
+    return changes
+
+
+def _top_of(folder: Path) -> Path:
+    """Return the top folder of the repository around a folder; raise GitError for none."""
+    try:
+        return Path(_git(folder, "rev-parse", "--show-toplevel").strip())
+    except GitError as error:
+        if "not a git repository" not in str(error):
+            raise
+        raise GitError(
+            f"{folder} is in no git repository: name the two versions of a file instead"
+            " (regraft verify ORIGINAL CHANGED)"
+        ) from error
+
+
+def _common_commit(top: Path, reference: str) -> str:
+    """Return the last common commit of `reference` and HEAD; raise GitError where one of them is no
+    commit, or where there is none."""
+    commits: list[str] = []
+    for name, remedy in (
+        (reference, "`git branch --all` lists branches, `git fetch` gets those of a remote"),
+        ("HEAD", "commit something first"),
+    ):
+        arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        try:
+            commits.append(_git(top, *arguments).split()[-1])
+        except GitError as error:
+            raise GitError(f"no commit has the name {name}: {remedy}") from error
+    try:
+        return _git(top, "merge-base", *commits).strip()
+    except GitError as error:
+        raise GitError(
+            "it has no commit in common with HEAD; a shallow clone lacks the older ones"
+            " (git fetch --unshallow)"
+        ) from error
 
 
 def write_tree(changes: BranchChanges, folder: Path) -> None:
@@ -62,18 +101,19 @@ def write_tree(changes: BranchChanges, folder: Path) -> None:
 
 
 def _git(folder: Path, *arguments: str, variables: dict[str, str] | None = None) -> str:
-    """Return the output of git; raise GitError with its message where it fails."""
+    """Return the output of git; raise GitError with the command and its message where it
+    fails."""
     git = shutil.which("git")
     if git is None:
         raise GitError("git is not installed")
     result = subprocess.run(
         [git, *arguments],
         cwd=folder,
-        env={**os.environ, **(variables or {})},
+        env={**os.environ, "LC_ALL": "C", **(variables or {})},
         capture_output=True,
         check=False,
     )
     if result.returncode != 0:
         message = result.stderr.decode(errors="replace").strip().splitlines()
-        raise GitError(message[0] if message else f"git {arguments[0]} failed")
+        raise GitError(f"git {arguments[0]} fails{': ' if message else ''}{' '.join(message[:2])}")
     return os.fsdecode(result.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 import tempfile
@@ -61,7 +62,8 @@ def driver_for(
         raise VerifyError(f"{error}{class_names}", file=str(path))
     gaps = tuple(_gaps(facts))
     template = jinja2.Template(_TEMPLATE.read_text("utf-8"), trim_blocks=True, lstrip_blocks=True)
-    text = template.render(facts, file=str(path), driver=str(target), gaps=gaps)
+    inputs = _required_inputs(path, facts["class"])
+    text = template.render(facts, file=str(path), driver=str(target), gaps=gaps, inputs=inputs)
     return DriverFile(f"{text.rstrip()}\n", facts["class"], gaps)
 
 
@@ -81,6 +83,30 @@ def _describe(path: Path, class_name: str, python: str, containment: Containment
         result = read_result(folder)
     check_torch(result, python)
     return result
+
+
+def _required_inputs(path: Path, class_name: str) -> tuple[str, ...]:
+    """Return the names of the parameters without a default of the `forward` that the source of a
+    class has; ("x",) where it has none."""
+    tree = ast.parse(path.read_bytes())
+    for definition in ast.walk(tree):
+        if not isinstance(definition, ast.ClassDef) or definition.name != class_name:
+            continue
+        for method in definition.body:
+            if isinstance(method, ast.FunctionDef) and method.name == "forward":
+                return _names_without_default(method.args) or ("x",)
+    return ("x",)
+
+
+def _names_without_default(parameters: ast.arguments) -> tuple[str, ...]:
+    """Return the names of the parameters of a method that have no default, but `self`."""
+    positional = [*parameters.posonlyargs, *parameters.args]
+    required = positional[1 : len(positional) - len(parameters.defaults)]
+    keywords = zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
+    return tuple(
+        parameter.arg
+        for parameter in (*required, *(name for name, default in keywords if default is None))
+    )
 
 
 def _gaps(facts: Mapping[str, Any]) -> list[str]:
