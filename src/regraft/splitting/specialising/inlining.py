@@ -61,6 +61,7 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
         state.frame.scope.update((key, cell.cell_contents) for key, cell in cells)
     if not isinstance(definition, ast.FunctionDef):
         raise state.refuse(definition, "only functions written with def can be followed")
+    state.frame.line = definition.lineno  # of steps before the first statement
     state.frame.own_names, state.frame.may_repeat = own_names(definition), state.loop_depth > 0
     state.frame.first_parameter = next(
         (parameter.arg for parameter in [*definition.args.posonlyargs, *definition.args.args]),
@@ -96,6 +97,7 @@ def enter_local_function(
     does, and return its definition."""
     definition = local_function.definition
     state.frame = Frame(local_function.frame.path, local_function.frame.scope, prefix)
+    state.frame.line = definition.lineno
     state.frame.own_names, state.frame.outer = own_names(definition), local_function.frame
     state.frame.nonlocal_names = nonlocal_names(definition)
     state.frame.may_repeat = state.loop_depth > 0

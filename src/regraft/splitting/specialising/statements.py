@@ -332,7 +332,8 @@ def execute_by_type(state: Specialisation, node: ast.stmt) -> None:
             node, f"{type(node).__name__} is not supported in a network that is split"
         )
     steps, names = list(state.steps), state.fork_names(state.names)
-    state.frame.line = getattr(node, "lineno", state.frame.line)
+    # a statement that is made here has the line of the one before it
+    line = state.frame.line = getattr(node, "lineno", state.frame.line)
     state.pending.append(None)  # a statement uses the values that it evaluates itself
     try:
         try:
@@ -347,4 +348,4 @@ def execute_by_type(state: Specialisation, node: ast.stmt) -> None:
         state.pending.pop()
     for step in state.steps[len(steps) :]:
         if isinstance(step, HostStep) and not step.place[1]:
-            step.place = state.frame.path, getattr(node, "lineno", 0)
+            step.place = state.frame.path, line

@@ -187,15 +187,16 @@ def _watched_forward(
 
 
 def _recording_function(recorder: Recorder, name: str, function: FunctionType) -> Any:
-    """Return a function that calls `function` and records its calls with at least one tensor
-    directly among the arguments, and those with plain values alone that make tensors."""
+    """Return a function that calls `function` and records its calls with at least one tensor among
+    the arguments, and those with plain values alone that make tensors."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         """Record a call, and return the result of the function."""
         arguments = (*args, *kwargs.values())
-        if any(isinstance(argument, torch.Tensor) for argument in arguments):
+        if _has_tensor(arguments):
             recorder.record_call(name, None, args, kwargs)
+            return function(*args, **kwargs)
         result = function(*args, **kwargs)
         if all(isinstance(argument, _PLAIN) for argument in arguments) and _has_tensor(result):
             recorder.record_call(name, None, args, kwargs)
@@ -204,6 +205,6 @@ def _recording_function(recorder: Recorder, name: str, function: FunctionType) -
     return call
 
 
-def _has_tensor(result: Any) -> bool:
-    """Return whether a result is a tensor, or contains one in tuples, lists and dictionaries."""
-    return any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(result))
+def _has_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor, or contains one in tuples, lists and dictionaries."""
+    return any(isinstance(leaf, torch.Tensor) for leaf in iterate_leaves(value))

@@ -1,4 +1,4 @@
-"""Test functions that make tensors from plain numbers."""
+"""Test functions that make tensors from plain numbers, or take tensors in dictionaries."""
 
 from __future__ import annotations
 
@@ -41,10 +41,32 @@ class Turn(nn.Module):
         return x * torch.cos(torch.cat((table, table), -1))
 """
 
+PARTS = """\
+import torch
+from torch import nn
+
+
+def blend(parts, factor=1.0):
+    left, right = parts["left"], parts["right"]
+    return left.clamp(min=-20.0) * factor + right
+
+
+class Net(nn.Module):
+    def __init__(self, width=16):
+        super().__init__()
+        self.a = nn.Linear(width, width)
+        self.b = nn.Linear(width, width)
+
+    def forward(self, x):
+        return blend({"left": torch.tanh(self.a(x)), "right": self.b(x)})
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "before", "after"),
     [
+        (PARTS, ".clamp(min=-20.0)", ""),
+        (PARTS, " * factor", ""),
         (NOISE, "(rows, columns)", "(columns, rows)"),
         (NOISE, "block * scale", "block * (scale * scale)"),
         (TABLE, "1.0 / (theta **", "1.0 / (10000.0 **"),
@@ -61,6 +83,7 @@ def test_a_change_that_other_numbers_show_is_refuted(
 @pytest.mark.parametrize(
     ("text", "before", "after"),
     [
+        (PARTS, "left.clamp(min=-20.0) * factor + right", "right + factor * left.clamp(min=-20.0)"),
         (NOISE, "block * scale", "scale * block"),
         (TABLE, "torch.outer(torch.arange(end), rates)", "torch.arange(end)[:, None] * rates"),
     ],
@@ -70,5 +93,5 @@ def test_an_equal_way_to_make_a_tensor_is_proved(
 ) -> None:
     verdict = verdict_on(tmp_path, text, before, after)
     assert verdict.status == "proved", verdict.reason
-    domain = str(verdict.evidence["domain"])
-    assert ("rows=3" if text is NOISE else "theta=5000.0") in domain
+    number = {PARTS: "factor=0.5", NOISE: "rows=3", TABLE: "theta=5000.0"}[text]
+    assert number in str(verdict.evidence["domain"])
