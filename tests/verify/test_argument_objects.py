@@ -74,6 +74,27 @@ class Cell(nn.Module):
 """
 
 
+DICTIONARY = """\
+import torch
+from torch import nn
+
+
+class Head(nn.Module):
+    def __init__(self, width=16, classes=5):
+        super().__init__()
+        self.linear = nn.Linear(width, classes)
+
+    def forward(self, batch):
+        scores = self.linear(batch["features"] * torch.sigmoid(batch["features"]))
+        return scores, scores.mean(1)
+
+
+def distance(outputs, targets):
+    difference = outputs["boxes"] - targets["boxes"]
+    return difference.abs().clamp(max=3.0).mean() + outputs["logits"].logsumexp(-1).mean()
+"""
+
+
 def slots_in(text: str, name: str, **options: Any) -> dict[str, Slot]:
     """Return the slots that are guessed for a class of a text."""
     namespace: dict[str, Any] = {"__name__": "texts"}
@@ -120,6 +141,12 @@ def test_a_class_that_refuses_a_size_ends_only_that_attempt() -> None:
     [
         (PADDED, "x * torch.sigmoid(x) * self.scale", "torch.sigmoid(x) * x * self.scale"),
         (MEMORY, "self.linear(x) * torch.sigmoid(x)", "torch.sigmoid(x) * self.linear(x)"),
+        (
+            DICTIONARY,
+            'batch["features"] * torch.sigmoid(batch["features"])',
+            'torch.sigmoid(batch["features"]) * batch["features"]',
+        ),
+        (DICTIONARY, ".abs().clamp(max=3.0)", ".abs().minimum(torch.tensor(3.0))"),
     ],
 )
 def test_a_class_that_takes_an_object_runs(
@@ -130,13 +157,15 @@ def test_a_class_that_takes_an_object_runs(
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("text", "before", "after"),
     [
-        ("x * torch.sigmoid(x) * self.scale", "x * torch.sigmoid(x) * self.scale * 1.01"),
-        ("masked_fill(mask[:, None], 0.0)", "masked_fill(mask[:, None], 1.0)"),
+        (PADDED, "x * torch.sigmoid(x) * self.scale", "x * torch.sigmoid(x) * self.scale * 1.01"),
+        (PADDED, "masked_fill(mask[:, None], 0.0)", "masked_fill(mask[:, None], 1.0)"),
+        (DICTIONARY, "scores.mean(1)", "scores.mean(-1)"),
+        (DICTIONARY, ".abs().clamp(max=3.0)", ".abs()"),
     ],
 )
 def test_a_change_of_what_an_object_leads_to_is_refuted(
-    before: str, after: str, tmp_path: Path
+    text: str, before: str, after: str, tmp_path: Path
 ) -> None:
-    assert verdict_on(tmp_path, PADDED, before, after).status == "refuted"
+    assert verdict_on(tmp_path, text, before, after).status == "refuted"

@@ -1,7 +1,8 @@
-"""Guess arguments that are objects of a class which the annotation of a parameter names."""
+"""Guess arguments that are dictionaries, or objects of a class which an annotation names."""
 
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
 import re
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.verification.child.checks.argument_variants import method_of
+from regraft.verification.child.checks.source_reads import syntax_of
 from regraft.verification.child.drivers.argument_slots import (
     Dim,
     Sizes,
@@ -26,30 +29,29 @@ from regraft.verification.child.drivers.slot_values import make_call
 # Modules of Python and of libraries whose classes are values of other kinds.
 _OTHER_MODULES = frozenset({"builtins", "typing", "collections", "torch", "numpy", "enum"})
 _OTHER_CLASSES = (nn.Module, torch.Tensor, int, float, str, bytes, dict, list, set, enum.Enum)
-_MOST_ARGUMENTS = 6
+_MOST_ARGUMENTS = 8
 
 
 def object_slots(model: Any, parameter: inspect.Parameter, sizes: Sizes) -> dict[str, Slot]:
-    """Return the slot of an object for a parameter without a default of a model's `forward` whose
-    annotation names a class, and the slots of the arguments that its constructor needs (`Slot`).
+    """Return the slot of an object for a parameter without a default of a model's `forward`, and
+    the slots of what it is built from (`Slot`): of a dictionary whose entries the source reads, as
+    in `batch["image"]`, or of the class that the annotation names.
 
-    Return {} where the annotation names no such class, no value is guessed for an argument, or the
-    constructor refuses the values.
+    Return {} where neither is so, no value is guessed for a part, or the constructor refuses the
+    values.
     """
-    cls = _class_of(parameter.annotation, _globals_of(model))
-    if parameter.default is not parameter.empty or cls is None:
+    if parameter.default is not parameter.empty:
+        return {}
+    function = method_of(model)
+    keys = _keys_read(function, parameter.name)
+    parts = dict.fromkeys(keys, "_empty")
+    cls = dict if keys else _class_of(parameter.annotation, getattr(function, "__globals__", {}))
+    if cls is None:
         return {}
     try:
-        arguments = [
-            argument
-            for argument in inspect.signature(cls).parameters.values()
-            if argument.default is argument.empty and argument.kind not in _VARIADIC
-        ]
+        parts = parts or _constructor_parts(cls)
         slots = {
-            f"{parameter.name}.{argument.name}": slot_for(
-                argument.name, annotation_text(argument), sizes
-            )
-            for argument in arguments
+            f"{parameter.name}.{name}": slot_for(name, note, sizes) for name, note in parts.items()
         }
     except (LookupError, TypeError, ValueError):
         return {}
@@ -57,6 +59,32 @@ def object_slots(model: Any, parameter: inspect.Parameter, sizes: Sizes) -> dict
         return {}
     spec = {parameter.name: Slot("object", value=cls), **slots}
     return spec if _is_made(spec) else {}
+
+
+def _keys_read(function: Any, name: str) -> list[str]:
+    """Return the texts with which the source of a function reads entries of a parameter, each
+    once."""
+    keys = (
+        node.slice.value
+        for node in ast.walk(syntax_of(function))
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == name
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+    )
+    return list(dict.fromkeys(keys))
+
+
+def _constructor_parts(cls: type) -> dict[str, str]:
+    """Return the annotations of the arguments that a class needs, as text, by name. Raises
+    ValueError or TypeError where the class has no signature."""
+    return {
+        argument.name: annotation_text(argument)
+        for argument in inspect.signature(cls).parameters.values()
+        if argument.default is argument.empty and argument.kind not in _VARIADIC
+    }
 
 
 def _is_made(spec: Spec) -> bool:
@@ -69,12 +97,6 @@ def _is_made(spec: Spec) -> bool:
 
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-def _globals_of(model: Any) -> Mapping[str, Any]:
-    """Return the variables of the module in which a model's `forward` is written."""
-    forward = inspect.unwrap(type(model).forward)
-    return getattr(forward, "__globals__", {})
 
 
 def _class_of(annotation: Any, names: Mapping[str, Any]) -> type | None:
