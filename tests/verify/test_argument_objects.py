@@ -94,6 +94,27 @@ def distance(outputs, targets):
     return difference.abs().clamp(max=3.0).mean() + outputs["logits"].logsumexp(-1).mean()
 """
 
+ROWS = """\
+import torch
+from torch import nn
+
+
+class Matcher(nn.Module):
+    def __init__(self, weight: float = 2.0):
+        super().__init__()
+        self.weight = weight
+
+    @torch.no_grad()
+    def forward(self, outputs, targets):
+        chances = outputs["logits"].flatten(0, 1).softmax(-1)
+        boxes = outputs["boxes"].flatten(0, 1)
+        labels = torch.cat([target["labels"] for target in targets])
+        wanted = torch.cat([target["boxes"] for target in targets])
+        cost = torch.cdist(boxes, wanted, p=1) * self.weight - chances[:, labels]
+        sizes = [len(target["boxes"]) for target in targets]
+        return [part.argmin(-1) for part in cost.split(sizes, -1)]
+"""
+
 
 def slots_in(text: str, name: str, **options: Any) -> dict[str, Slot]:
     """Return the slots that are guessed for a class of a text."""
@@ -147,6 +168,7 @@ def test_a_class_that_refuses_a_size_ends_only_that_attempt() -> None:
             'torch.sigmoid(batch["features"]) * batch["features"]',
         ),
         (DICTIONARY, ".abs().clamp(max=3.0)", ".abs().minimum(torch.tensor(3.0))"),
+        (ROWS, "p=1) * self.weight - chances", "p=1).mul(self.weight) - chances"),
     ],
 )
 def test_a_class_that_takes_an_object_runs(
@@ -163,6 +185,8 @@ def test_a_class_that_takes_an_object_runs(
         (PADDED, "masked_fill(mask[:, None], 0.0)", "masked_fill(mask[:, None], 1.0)"),
         (DICTIONARY, "scores.mean(1)", "scores.mean(-1)"),
         (DICTIONARY, ".abs().clamp(max=3.0)", ".abs()"),
+        (ROWS, "p=1)", "p=2)"),
+        (ROWS, "cost.split(sizes, -1)", "cost.split(sizes[0], -1)"),
     ],
 )
 def test_a_change_of_what_an_object_leads_to_is_refuted(

@@ -35,7 +35,8 @@ _MOST_ARGUMENTS = 8
 def object_slots(model: Any, parameter: inspect.Parameter, sizes: Sizes) -> dict[str, Slot]:
     """Return the slot of an object for a parameter without a default of a model's `forward`, and
     the slots of what it is built from (`Slot`): of a dictionary whose entries the source reads, as
-    in `batch["image"]`, or of the class that the annotation names.
+    in `batch["image"]`, of a list of these, as in `for target in targets: target["boxes"]`, or of
+    the class that the annotation names.
 
     Return {} where neither is so, no value is guessed for a part, or the constructor refuses the
     values.
@@ -43,7 +44,10 @@ def object_slots(model: Any, parameter: inspect.Parameter, sizes: Sizes) -> dict
     if parameter.default is not parameter.empty:
         return {}
     function = method_of(model)
-    keys = _keys_read(function, parameter.name)
+    keys = _keys_read(function, frozenset({parameter.name}))
+    row_keys = _keys_read(function, _element_names(function, parameter.name)) if not keys else []
+    kind = "rows" if row_keys else "object"
+    keys = keys or row_keys
     parts = dict.fromkeys(keys, "_empty")
     cls = dict if keys else _class_of(parameter.annotation, getattr(function, "__globals__", {}))
     if cls is None:
@@ -51,30 +55,44 @@ def object_slots(model: Any, parameter: inspect.Parameter, sizes: Sizes) -> dict
     try:
         parts = parts or _constructor_parts(cls)
         slots = {
-            f"{parameter.name}.{name}": slot_for(name, note, sizes) for name, note in parts.items()
+            f"{parameter.name}.{name}": _part_slot(name, note, sizes)
+            for name, note in parts.items()
         }
     except (LookupError, TypeError, ValueError):
         return {}
     if len(slots) > _MOST_ARGUMENTS:
         return {}
-    spec = {parameter.name: Slot("object", value=cls), **slots}
+    spec = {parameter.name: Slot(kind, value=cls), **slots}
     return spec if _is_made(spec) else {}
 
 
-def _keys_read(function: Any, name: str) -> list[str]:
-    """Return the texts with which the source of a function reads entries of a parameter, each
+def _keys_read(function: Any, names: frozenset[str]) -> list[str]:
+    """Return the texts with which the source of a function reads entries of some variables, each
     once."""
     keys = (
         node.slice.value
         for node in ast.walk(syntax_of(function))
         if isinstance(node, ast.Subscript)
         and isinstance(node.value, ast.Name)
-        and node.value.id == name
+        and node.value.id in names
         and isinstance(node.ctx, ast.Load)
         and isinstance(node.slice, ast.Constant)
         and isinstance(node.slice.value, str)
     )
     return list(dict.fromkeys(keys))
+
+
+def _element_names(function: Any, name: str) -> frozenset[str]:
+    """Return the variables of loops and comprehensions in a function that stand for the elements of
+    a parameter, also where `enumerate` or `zip` is given it."""
+    names: set[str] = set()
+    for loop in ast.walk(syntax_of(function)):
+        if isinstance(loop, ast.For | ast.comprehension):
+            iterated = {part.id for part in ast.walk(loop.iter) if isinstance(part, ast.Name)}
+            if name in iterated:
+                targets = ast.walk(loop.target)
+                names |= {part.id for part in targets if isinstance(part, ast.Name)}
+    return frozenset(names)
 
 
 def _constructor_parts(cls: type) -> dict[str, str]:
@@ -85,6 +103,13 @@ def _constructor_parts(cls: type) -> dict[str, str]:
         for argument in inspect.signature(cls).parameters.values()
         if argument.default is argument.empty and argument.kind not in _VARIADIC
     }
+
+
+def _part_slot(name: str, annotation: str, sizes: Sizes) -> Slot:
+    """Return the slot of a part of an object; boxes have real numbers there, since no embedding
+    gets them."""
+    slot = slot_for(name, annotation, sizes)
+    return replace(slot, kind="corners") if slot.kind == "boxes" else slot
 
 
 def _is_made(spec: Spec) -> bool:

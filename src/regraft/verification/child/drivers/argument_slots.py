@@ -55,6 +55,7 @@ VARIABLE_DIMENSIONS: Mapping[str, Dim] = {"batch": BATCH, "length": LENGTH}
 # by type without `torch.`; of no generator random numbers are those of the seed
 _VALUES_BY_TYPE = {"dtype": torch.float32, "device": torch.device("cpu"), "Generator": None}
 _FIRST_WORD = 3  # the first token id for a word; smaller ones are often special tokens
+NO_TENSORS = frozenset({"plain", "object", "rows"})  # the kinds of slots that hold no tensor
 GRID = 4  # the rows, and the columns, of an image's patches where a model takes a grid
 
 
@@ -86,6 +87,8 @@ class Slot:
       first row has all
     * object: an object of the class in `value`; the arguments of its constructor have slots of
       their own, under the name of the parameter, a dot and their names
+    * rows: a list of such objects, one for each row of the batch, which gets the row of each
+      argument, shorter from row to row
     * padding: false, but true in the last quarter of the last dimension of all rows but the first
     * edges: two rows of numbers below the last dimension, the nodes from and to which edges go
     """

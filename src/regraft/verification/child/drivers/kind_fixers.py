@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from regraft.verification.child.drivers.argument_slots import (
     BATCH,
     LENGTH,
+    NO_TENSORS,
     Dim,
     Slot,
     Spec,
@@ -36,7 +37,9 @@ def give_whole_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.value, ast.Name)
     }
-    named = [name for name, slot in problem.spec.items() if name in names and slot.kind != "plain"]
+    named = [
+        name for name, slot in problem.spec.items() if name in names and slot.kind not in NO_TENSORS
+    ]
     whole = [name for name in named if name not in partly_used]
     number = Slot("plain", value=_STEPS)
     for changed in ([whole] if len(whole) > 1 else []) + [[name] for name in (*whole, *named)]:
@@ -89,7 +92,7 @@ def specs_of_other_kinds(spec: Spec) -> Iterator[Spec]:
     """Yield a specification with one tensor of another kind, for each tensor and kind: token ids
     (below 2 where it has no limit), real numbers or booleans."""
     for name, slot in spec.items():
-        for kind in ("ids", "normal", "bool") if slot.kind != "plain" else ():
+        for kind in ("ids", "normal", "bool") if slot.kind not in NO_TENSORS else ():
             if kind != slot.kind:
                 yield with_changed_slot(spec, name, kind=kind, limit=slot.limit or 2)
 
@@ -103,7 +106,10 @@ def lower_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 
 def lower_token_ids(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with one parameter's token ids below 2, for each such parameter."""
-    for name, slot in problem.spec.items():
-        if slot.kind == "ids" and slot.limit > 2:
-            yield with_changed_slot(problem.spec, name, limit=2)
+    """Yield inputs with one parameter's token ids below the size that the error states, then below
+    2, for each such parameter."""
+    stated_size = re.search(r"out of bounds for dimension \d+ with size (\d+)", problem.failed.text)
+    for limit in (*((int(stated_size[1]),) if stated_size else ()), 2):
+        for name, slot in problem.spec.items():
+            if slot.kind == "ids" and slot.limit > limit:
+                yield with_changed_slot(problem.spec, name, limit=limit)

@@ -114,7 +114,7 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     try:
         call = make_call(spec, size, 0)
     except Exception as refusal:
-        if any(slot.kind == "object" for slot in spec.values()):
+        if any(slot.kind in ("object", "rows") for slot in spec.values()):
             return Attempt(spec, 0, drop_traceback(refusal), size)
         raise
     with OperationCounter() as counter, model.register_forward_pre_hook(counter.reset):

@@ -20,20 +20,40 @@ def make_call(spec: Spec, size: tuple[int, int], seed: int) -> Call:
     generator = torch.Generator().manual_seed(1000 * seed + size[0])
     values = {name: _make_value(slot, size, generator) for name, slot in spec.items()}
     for name, slot in spec.items():
-        if slot.kind == "object":
-            values = _with_object(values, name, slot.value)
+        if slot.kind in ("object", "rows"):
+            values = _with_object(values, name, spec)
     return Call((), values, f"batch {size[0]}, length {size[1]}")
 
 
-def _with_object(values: Mapping[str, Any], name: str, cls: type) -> dict[str, Any]:
-    """Return values with an object of a class under a name, built from the values under the names
-    that begin with this name and a dot, which are left out."""
-    prefix = f"{name}."
+def _with_object(values: Mapping[str, Any], name: str, spec: Spec) -> dict[str, Any]:
+    """Return values with the object, or the list of objects, that the slot under a name describes,
+    built from the values under the names that begin with this name and a dot, which are left out.
+    Each object of a list is one position shorter than the one before it."""
+    slot, prefix = spec[name], f"{name}."
     arguments = {
         key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)
     }
     own_values = {key: value for key, value in values.items() if not key.startswith(prefix)}
-    return {**own_values, name: cls(**arguments)}
+    if slot.kind == "object":
+        return {**own_values, name: slot.value(**arguments)}
+    rows = range(min(len(argument) for argument in arguments.values()))
+    objects = [
+        slot.value(
+            **{
+                key: _shortened(argument[row], spec[f"{prefix}{key}"], row)
+                for key, argument in arguments.items()
+            }
+        )
+        for row in rows
+    ]
+    return {**own_values, name: objects}
+
+
+def _shortened(row: Any, slot: Slot, count: int) -> Any:
+    """Return a row of a tensor without its last `count` positions, but with one at least, where its
+    first dimension depends on the length; any other row as it is."""
+    has_length = len(slot.dims) > 1 and slot.dims[1].of == "length"
+    return row[: max(1, len(row) - count)] if has_length else row
 
 
 Shape = tuple[int, ...]
@@ -150,6 +170,7 @@ _MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
     "mask": _make_mask,
     "padding": _make_padding,
     "object": lambda _, __, ___: None,  # `make_call` builds it
+    "rows": lambda _, __, ___: None,
     "boxes": _make_boxes,
     "corners": _make_corners,
     "bool": lambda _, shape, generator: torch.rand(shape, generator=generator) < 0.5,
