@@ -161,7 +161,9 @@ def test_wrong_input_is_an_error_with_its_place(model: Path, tmp_path: Path) -> 
     assert existing.returncode == 2
     assert "model_driver.py exists already" in existing.stderr
     assert (tmp_path / "model_driver.py").read_text() == "mine"
-    (tmp_path / "broken.py").write_text("import no_such_package\n")
+    (tmp_path / "broken.py").write_text(
+        "from no_such_package import Base\n\n\nclass Layer(Base):\n    pass\n"
+    )
     broken = run(tmp_path, "driver", "broken.py")
     assert broken.returncode == 2
     assert "No module named 'no_such_package'" in broken.stderr

@@ -150,7 +150,7 @@ def test_changed_version_that_does_not_import_is_refuted(project: Any) -> None:
 
 
 def test_original_that_does_not_import_is_unproven(project: Any) -> None:
-    text = "import no_such_package_at_all\n" + SOURCE
+    text = "import no_such_package_at_all\n\nno_such_package_at_all.start()\n" + SOURCE
     (project / "model.py").write_text(text)
     changed = text.replace(ROOT, "return (self.weight * wide).to(x.dtype)")
     (verdict,) = verify(
