@@ -26,7 +26,7 @@ from regraft.verification.child.checks.size_variants import (
     resized_calls,
 )
 from regraft.verification.child.drivers.config_variations import second_values
-from regraft.verification.child.parameter_values import ALTERATIONS, HALF, ZERO
+from regraft.verification.child.parameter_alterations import ALTERATIONS, HALF, ZERO
 from regraft.verification.child.weights import change_parameters
 
 pytestmark = pytest.mark.usefixtures("here")

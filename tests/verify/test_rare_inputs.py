@@ -13,7 +13,7 @@ from verdicts import verdict_on  # noqa: E402
 
 from regraft.verification.child.call_arguments import Call  # noqa: E402
 from regraft.verification.child.checks.value_variants import with_undefined_end  # noqa: E402
-from regraft.verification.child.parameter_values import PAIRED, alteration_of  # noqa: E402
+from regraft.verification.child.parameter_alterations import PAIRED, alteration_of  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
 

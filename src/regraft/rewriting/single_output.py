@@ -317,7 +317,7 @@ class Rewriter(StatementRewriter):
                 assert isinstance(statement, ast.Assign | ast.AnnAssign)
                 node, value = reduced[statement].node, statement.value
                 assert node is not None and value is not None
-                inner, text = self.source.span(value), self._reduced_text(node)
+                inner, text = self.source.span(value), self._parenthesised_text(node)
             else:
                 inner, text = span, call
             lines.append(self._statement_line(statement_span, inner, text, indent))

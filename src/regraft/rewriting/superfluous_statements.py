@@ -217,10 +217,10 @@ class StatementRewriter(MatchChecks):
             assert node.value is not None and value.node is not None
             span = self.source.span(node.value)
             self._check_comments(span, value.node)
-            edits.append(Edit(span, self._reduced_text(value.node)))
+            edits.append(Edit(span, self._parenthesised_text(value.node)))
         return edits
 
-    def _reduced_text(self, node: Node) -> str:
+    def _parenthesised_text(self, node: Node) -> str:
         """Return the source text of a node's expression, in parentheses where it spans several
         lines."""
         text = self.source.segment(node.expr)

@@ -29,7 +29,7 @@ from regraft.verification.module_level import (
     encoding_obstacle,
     module_entries,
 )
-from regraft.verification.module_obstacles import obstacles
+from regraft.verification.module_level_obstacles import obstacles
 from regraft.verification.related_definitions import Family, Relative
 from regraft.verification.statement_lines import (
     Span,

@@ -17,7 +17,7 @@ _TEMPLATE = Path(__file__).with_name("reproducer_template.txt")
 _CHILD = Path(__file__).parent / "child"
 # files whose source the script contains from a line on, by placeholder
 _SHARED = {
-    "@ALTERATIONS@": (_CHILD / "parameter_values.py", "ZERO"),
+    "@ALTERATIONS@": (_CHILD / "parameter_alterations.py", "ZERO"),
     "@FLAGS@": (_CHILD / "drivers" / "module_flags.py", "def build_with_flags("),
     "@MODULES@": (_CHILD / "missing_modules.py", "MOST_MODULES"),
     "@PACKAGES@": (_CHILD / "package_stand_ins.py", "LEFT_OUT"),

@@ -17,8 +17,8 @@ from regraft.splitting.program.values import HostValue, RecordValue, StaticValue
 from regraft.splitting.specialising.code_running import run_code
 from regraft.splitting.specialising.elements import get_element, make_list, take_apart
 from regraft.splitting.specialising.guarded_sizes import append_check, is_tensor, write_size
-from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.inplace import store_element
+from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length
 from regraft.splitting.specialising.object_changes import set_attribute, store_scratch
 from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
 from regraft.splitting.specialising.state import Specialisation

@@ -37,8 +37,8 @@ from regraft.splitting.specialising.elements import (
     make_tuple,
     take_elements,
 )
-from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.host_sets import is_closed, is_host_set, make_set
+from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length
 from regraft.splitting.specialising.number_builtins import test_type_of_number, zip_rows
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.sums_and_extremes import (

@@ -22,7 +22,7 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.specialising.either_values import fits_either, is_equal_constant, mixes_none
 from regraft.splitting.specialising.elements import has_part_names, rebuild_value
-from regraft.splitting.specialising.host_lists import note_ragged
+from regraft.splitting.specialising.list_lengths_and_aliases import note_ragged
 from regraft.splitting.specialising.path_joins import open_elements
 from regraft.splitting.specialising.state import Specialisation
 
@@ -126,8 +126,9 @@ def allow_none(state: Specialisation, key: str, value: Value, end: Value) -> Val
 
 
 def can_widen(value: Value, end: Value) -> bool:
-    """Return whether an iteration may change a value in nothing but sizes: both values are tensors,
-    or may be the same constant instead."""
+    """Return whether an iteration may change a value in nothing but sizes: both are tensors, of
+    which the value may also be a constant on some paths, or both may be the same constant on some
+    paths."""
     if isinstance(end, TensorValue):
         return isinstance(value, (TensorValue, EitherValue))
     return (

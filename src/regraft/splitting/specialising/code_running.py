@@ -33,7 +33,7 @@ from regraft.splitting.program.worlds import Longer
 from regraft.splitting.specialising.clamped_sizes import settle_clamped_sizes
 from regraft.splitting.specialising.constant_tables import check_host_operands
 from regraft.splitting.specialising.followed_code import NotRun
-from regraft.splitting.specialising.host_lists import length_depends, note_ragged
+from regraft.splitting.specialising.list_lengths_and_aliases import length_depends, note_ragged
 from regraft.splitting.specialising.sizes_by_numbers import open_sizes_by_numbers
 from regraft.splitting.specialising.stand_ins import holds_stand_in
 from regraft.splitting.specialising.state import Specialisation

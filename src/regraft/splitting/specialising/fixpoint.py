@@ -21,7 +21,7 @@ from regraft.splitting.specialising.branches import decide, evaluate_truth, spec
 from regraft.splitting.specialising.carried_names import carry_over_names, loses_value
 from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
 from regraft.splitting.specialising.followed_code import FollowedLoop
-from regraft.splitting.specialising.host_lists import is_ragged
+from regraft.splitting.specialising.list_lengths_and_aliases import is_ragged
 from regraft.splitting.specialising.object_unification import unify
 from regraft.splitting.specialising.path_joins import is_variable, join_partial, merge_paths
 from regraft.splitting.specialising.stand_ins import forget_dead_objects
@@ -184,8 +184,8 @@ def have_sizes_settled(state: Specialisation, entry: Names) -> bool:
 
 
 def drop_deleted_names(state: Specialisation, after: Names) -> None:
-    """Remove from `state.names` the names that a `del` in the body has deleted: they are missing in
-    `after`, the names at its end."""
+    """Remove from `state.names` those of `state.deleted_names` that are missing in `after`, the
+    names at the end of a body: a `del` in it has deleted them."""
     state.names = {
         key: value
         for key, value in state.names.items()

@@ -18,7 +18,7 @@ from regraft.splitting.program.values import (
     convert_to_host,
 )
 from regraft.splitting.specialising.code_running import run_code
-from regraft.splitting.specialising.host_lists import (
+from regraft.splitting.specialising.list_lengths_and_aliases import (
     check_change,
     check_no_list_read,
     is_ragged,

@@ -31,7 +31,11 @@ from regraft.splitting.specialising.constant_tables import (
 )
 from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.elements import convert_to_tuple, get_element, make_tuple
-from regraft.splitting.specialising.host_lists import has_definite_length, is_ragged, note_ragged
+from regraft.splitting.specialising.list_lengths_and_aliases import (
+    has_definite_length,
+    is_ragged,
+    note_ragged,
+)
 from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import (
     find_special_method,

@@ -21,12 +21,12 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.elements import has_part_names
-from regraft.splitting.specialising.host_lists import (
+from regraft.splitting.specialising.indexing import convert_lists
+from regraft.splitting.specialising.list_lengths_and_aliases import (
     check_change,
     check_no_list_read,
     note_ragged,
 )
-from regraft.splitting.specialising.indexing import convert_lists
 from regraft.splitting.specialising.object_methods import call_object_method
 from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Specialisation

@@ -34,13 +34,13 @@ from regraft.splitting.specialising.code_running import (
 from regraft.splitting.specialising.dictionaries import list_items
 from regraft.splitting.specialising.elements import get_element, list_elements, take_elements
 from regraft.splitting.specialising.host_displays import write_codes, write_new_dictionary
-from regraft.splitting.specialising.host_lists import (
+from regraft.splitting.specialising.host_sets import call_set_method
+from regraft.splitting.specialising.list_lengths_and_aliases import (
     check_change,
     check_no_list_read,
     is_ragged,
     note_ragged,
 )
-from regraft.splitting.specialising.host_sets import call_set_method
 from regraft.splitting.specialising.list_splits import take_parts
 from regraft.splitting.specialising.sorting import sort_list
 from regraft.splitting.specialising.stand_ins import read_sequence

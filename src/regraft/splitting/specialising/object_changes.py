@@ -20,7 +20,7 @@ from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.value_tests import lists_in
 from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.elements import get_element
-from regraft.splitting.specialising.host_lists import check_change
+from regraft.splitting.specialising.list_lengths_and_aliases import check_change
 from regraft.splitting.specialising.stand_ins import (
     Place,
     get_item_keys,

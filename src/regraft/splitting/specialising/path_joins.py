@@ -32,7 +32,7 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.specialising.either_values import is_equal_constant, mixes_none
 from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
-from regraft.splitting.specialising.host_lists import note_partly_aliased, note_ragged
+from regraft.splitting.specialising.list_lengths_and_aliases import note_partly_aliased, note_ragged
 from regraft.splitting.specialising.object_unification import unify
 from regraft.splitting.specialising.state import Specialisation
 

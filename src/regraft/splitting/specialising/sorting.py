@@ -14,12 +14,12 @@ from regraft.splitting.program.value_tests import are_static
 from regraft.splitting.program.values import HostValue, StaticValue, Value, convert_to_host
 from regraft.splitting.specialising.code_running import run_code
 from regraft.splitting.specialising.elements import list_elements, make_list
-from regraft.splitting.specialising.host_lists import (
+from regraft.splitting.specialising.inplace import store_slice
+from regraft.splitting.specialising.list_lengths_and_aliases import (
     check_change,
     check_no_list_read,
     has_definite_length,
 )
-from regraft.splitting.specialising.inplace import store_slice
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import (
     bind_fresh,

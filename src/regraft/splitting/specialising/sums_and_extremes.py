@@ -16,7 +16,7 @@ from regraft.splitting.program.values import NO_TWIN, EitherValue, HostValue, Te
 from regraft.splitting.specialising.assignments import store
 from regraft.splitting.specialising.code_running import read_number, run_operation
 from regraft.splitting.specialising.elements import take_elements
-from regraft.splitting.specialising.host_lists import has_definite_length
+from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.tensor_calls import concatenate_list
 

@@ -27,8 +27,8 @@ from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.deciding_modules import has_to_be_followed
 from regraft.splitting.specialising.elements import get_element, get_shape, list_element_codes
-from regraft.splitting.specialising.host_lists import has_definite_length
 from regraft.splitting.specialising.indexing import convert_list
+from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import read_slice_bound
 

@@ -38,7 +38,7 @@ from regraft.splitting.specialising.elements import (
     rebuild_value,
     take_apart,
 )
-from regraft.splitting.specialising.host_lists import has_definite_length
+from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length
 from regraft.splitting.specialising.state import Specialisation
 
 # the parts of an expression that a region can compute from shapes

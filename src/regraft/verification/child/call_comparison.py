@@ -33,7 +33,7 @@ from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair
 from regraft.verification.child.operation_noise import OperationNoise
 from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths
-from regraft.verification.child.parameter_values import (
+from regraft.verification.child.parameter_alterations import (
     BIASES,
     BUFFERS,
     LOW,

@@ -41,7 +41,7 @@ from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.input_minimisation import minimise_call
-from regraft.verification.child.parameter_values import BUFFERS, alteration_of
+from regraft.verification.child.parameter_alterations import BUFFERS, alteration_of
 from regraft.verification.child.result_comparison import describe_differences
 from regraft.verification.child.session import Session
 from regraft.verification.child.torch_modes import INFERENCE, MODES, SWITCHED, switched_submodules

@@ -15,7 +15,7 @@ from regraft.verification.child.call_comparison import Sides, compare_runs, is_a
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.comparison_terms import HALVES, Difference
-from regraft.verification.child.parameter_values import LOW
+from regraft.verification.child.parameter_alterations import LOW
 from regraft.verification.child.rounding import ERROR_RATIO, ROUNDINGS, is_noise
 from regraft.verification.child.session import Session
 from regraft.verification.child.tensor_distance import measure

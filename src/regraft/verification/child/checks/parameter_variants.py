@@ -11,7 +11,7 @@ import torch
 
 from regraft.verification.child.call_arguments import Call, map_tensors, tensors
 from regraft.verification.child.checks.value_variants import EXTREME, VALUES
-from regraft.verification.child.parameter_values import (
+from regraft.verification.child.parameter_alterations import (
     ALTERATIONS,
     BIASES,
     BUFFERS,

@@ -60,11 +60,12 @@ def _is_own_attribute(node: ast.AST) -> TypeGuard[ast.Attribute]:
 
 
 def _tested_attributes(tree: ast.AST) -> frozenset[str]:
-    """Return the attributes of the instance that are nothing but tests of branches where they are
-    read."""
+    """Return the attributes of the instance that are read only as the whole test of an `if` or of a
+    conditional expression, or with a `not` before."""
     nodes = list(ast.walk(tree))
     tests = [node.test for node in nodes if isinstance(node, ast.If | ast.IfExp)]
-    tests += [test.operand for test in tests if isinstance(test, ast.UnaryOp)]
+    negations = [test for test in tests if isinstance(test, ast.UnaryOp)]
+    tests += [test.operand for test in negations if isinstance(test.op, ast.Not)]
     names = {test.attr for test in tests if _is_own_attribute(test)}
     names_read_otherwise = {
         node.attr

@@ -184,7 +184,9 @@ def _chosen_or_present_size(new_size_by_old: Mapping[int, int], old: int, new: i
     return new_size_by_old.get(old, new)
 
 
-def _map_sizes(original: Config, small: Config, change: Callable[[int, int], int]) -> Change:
+def _map_sizes(
+    original: Config, small: Config, change: Callable[[int, int], int]
+) -> dict[str, Any]:
     """Return a copy of the configuration `small` with each size of a layer replaced by
     `change(original size, present size)`, also in lists and in nested configurations; `change` is
     called in the order of the fields."""
