@@ -231,7 +231,7 @@ from torch import nn
 
 
 def rotate(x, tables):
-    table = tables["rotary"]
+    (table,) = tables.values()
     return x * table[None, :, None]
 
 
