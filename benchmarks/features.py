@@ -255,12 +255,13 @@ def show(feature: Feature, folder: Path) -> bool:
         text=True,
         check=False,
     )
-    lines = [line[:150] for line in run.stdout.rstrip().splitlines()]
+    output = run.stdout.replace(f"{repository}/", "").replace(str(ROOT), "…")
+    lines = [line[:150] for line in output.rstrip().splitlines()]
     holding = [line for line in lines if feature.words in line][:1]
     end = lines[-LINES:]
     print(f"{feature.name}\n$ {feature.command}")
     for line in end if holding and holding[0] in end else [*holding, *end[-LINES + 1 :]]:
-        print(f"  {line}".replace(str(ROOT), "…"))
+        print(f"  {line}")
     is_shown = feature.words in run.stdout
     print("" if is_shown else f"  NOT SHOWN: {feature.words}\n", flush=True)
     return is_shown

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 
 from verdicts import verdict_on
 
+from regraft.verification import verify
 from regraft.verification.child.missing_modules import (
     MOST_MODULES,
     MissingName,
@@ -93,8 +94,6 @@ def test_a_module_that_only_the_changed_version_needs_is_not_stood_in_for(tmp_pa
     text = TEXT.replace("import torch\n", "import torch\nimport math\n", 1)
     path = tmp_path / "model.py"
     path.write_text(text)
-    from regraft.verification import verify
-
     new = text.replace("import math", "import no_such_maths").replace(GATE, changed)
     verdicts = verify(path, new.encode())
     assert all(verdict.status != "proved" for verdict in verdicts)

@@ -14,9 +14,8 @@ import click
 from regraft.cli.configured import (
     CONFIG,
     NO_CONFIG,
-    RuleOptions,
+    SubjectOptions,
     load_chosen,
-    settings_of_subject,
 )
 from regraft.cli.shared import (
     DIRECTORIES,
@@ -135,27 +134,17 @@ def bench_command(**values: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class BenchOptions:
+class BenchOptions(SubjectOptions):
     """The options of `regraft bench`, as its `--help` explains them."""
 
-    subject: str
-    config: Path | None
-    no_config: bool
-    packs: str | None
-    ignore: str
-    directories: tuple[Path, ...]
-    mode: str
     rounds: int
-    threads: int
     compiled: bool
     liger: bool
-    unsafe: bool
     verify: bool
     goal: str | None
     memory_limit: str | None
     time_limit: str | None
     lock: Path
-    form: str
 
 
 def _run(options: BenchOptions) -> int:
@@ -165,14 +154,7 @@ def _run(options: BenchOptions) -> int:
     bench_module = import_bench("bench")
     if options.rounds < bench_module.FEWEST:
         raise click.UsageError(f"--rounds: an interval needs at least {bench_module.FEWEST} pairs")
-    settings = settings_of_subject(
-        options.subject,
-        RuleOptions(
-            *(options.packs, options.ignore, True, "auto"), options.directories, options.unsafe
-        ),
-        options.config,
-        options.no_config,
-    )
+    settings = options.settings("auto")
     plan = _plan(bench_module, options, settings)
     rules, problems = load_chosen(settings)
     stop_for_problems(problems)

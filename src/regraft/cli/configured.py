@@ -102,15 +102,38 @@ def with_rule_options(
     )
 
 
-def settings_of_subject(
-    subject: str, options: RuleOptions, config: Path | None, no_config: bool
-) -> Settings:
-    """Return the settings, with the options, for the model of a subject: those for the file of
-    `FILE.py:FUNCTION`, and those for the working directory where it is `MODULE:FUNCTION`."""
-    file = subject.rpartition(":")[0]
-    path = Path(file if file.endswith(".py") else "")
-    ((settings, _),) = settings_of([path], config, no_config)
-    return with_rule_options(settings, options, "--packs")
+@dataclass(frozen=True, slots=True)
+class SubjectOptions:
+    """The options that the commands share which measure a model, as their `--help` explains them;
+    `subject` is the function that returns the model."""
+
+    subject: str
+    config: Path | None
+    no_config: bool
+    packs: str | None
+    ignore: str
+    directories: tuple[Path, ...]
+    mode: str
+    threads: int
+    unsafe: bool
+    form: str
+
+    def settings(self, target: TargetName) -> Settings:
+        """Return the settings, with the options, for the model on a target: those for the file of
+        `FILE.py:FUNCTION`, and those for the working directory where the subject is
+        `MODULE:FUNCTION`."""
+        file = self.subject.rpartition(":")[0]
+        path = Path(file if file.endswith(".py") else "")
+        ((settings, _),) = settings_of([path], self.config, self.no_config)
+        options = RuleOptions(
+            select=self.packs,
+            ignore=self.ignore,
+            applies_all=True,
+            target=target,
+            directories=self.directories,
+            unsafe=self.unsafe,
+        )
+        return with_rule_options(settings, options, "--packs")
 
 
 def load_chosen(settings: Settings) -> tuple[tuple[CompiledRule, ...], list[SourceError]]:

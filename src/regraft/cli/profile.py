@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +13,8 @@ import click
 from regraft.cli.configured import (
     CONFIG,
     NO_CONFIG,
-    RuleOptions,
+    SubjectOptions,
     load_chosen,
-    settings_of_subject,
 )
 from regraft.cli.shared import DIRECTORIES, IGNORE, join_values, output_format, paint, stop
 from regraft.cli.subject import (
@@ -88,36 +86,17 @@ def profile_command(**values: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileOptions:
+class ProfileOptions(SubjectOptions):
     """The options of `regraft profile`, as its `--help` explains them."""
 
-    subject: str
-    config: Path | None
-    no_config: bool
-    packs: str | None
-    ignore: str
-    directories: tuple[Path, ...]
-    mode: str
-    threads: int
-    unsafe: bool
     applies_all: bool
     target: TargetName
-    form: str
 
 
 def _run(options: ProfileOptions) -> None:
     """Profile, and print the result; exit where the model cannot be profiled."""
     bench_module = import_bench("profile")
-    settings = settings_of_subject(
-        options.subject,
-        RuleOptions(
-            *(options.packs, options.ignore, True, options.target),
-            options.directories,
-            options.unsafe,
-        ),
-        options.config,
-        options.no_config,
-    )
+    settings = options.settings(options.target)
     rules, problems = load_chosen(settings)
     stop_for_problems(problems)
     model, calls = load_subject(bench_module, options.subject, options.threads)

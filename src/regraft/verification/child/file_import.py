@@ -69,12 +69,12 @@ def _import_without_packages(
     package = name.rpartition(".")[0]
     if not package:
         raise error
-    loaded_modules = sys.modules.copy()
+    left_out_before = left_out_packages(name)
     try:
         import_packages(root, package)
         return _import_original(path, name)
     except ImportError:
-        for stand_in in left_out_packages(name).keys() - loaded_modules.keys():
+        for stand_in in left_out_packages(name).keys() - left_out_before.keys():
             del sys.modules[stand_in]
         raise error from None
 

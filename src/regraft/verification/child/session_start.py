@@ -160,8 +160,11 @@ def _watch_changed_lines(session: Session) -> None:
     if by_hand and not session.replaced:
         equal = definitions_equal_for_tensors(changes, original, changed)
     prepare = partial(Conditions, late=late, by_hand=by_hand, equal_for_tensors=equal)
-    conditions = prepare(changed, changes, original), prepare(original, old_changes, changed)
-    session.conditions, avoided = conditions, session.ledger.avoided
+    session.conditions = (
+        prepare(changed, changes, original),
+        prepare(original, old_changes, changed),
+    )
+    avoided = session.ledger.avoided
     session.mutants = Mutants(changed, original, changes, avoided, thorough=session.thorough)
     if by_hand:
         session.old_mutants = Mutants(

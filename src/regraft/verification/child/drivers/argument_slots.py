@@ -55,7 +55,8 @@ VARIABLE_DIMENSIONS: Mapping[str, Dim] = {"batch": BATCH, "length": LENGTH}
 # by type without `torch.`; of no generator random numbers are those of the seed
 _VALUES_BY_TYPE = {"dtype": torch.float32, "device": torch.device("cpu"), "Generator": None}
 _FIRST_WORD = 3  # the first token id for a word; smaller ones are often special tokens
-NO_TENSORS = frozenset({"plain", "object", "rows"})  # the kinds of slots that hold no tensor
+BUILT = frozenset({"object", "rows"})  # the kinds of slots whose values are built from others
+NO_TENSORS = BUILT | {"plain"}  # the kinds of slots that hold no tensor
 GRID = 4  # the rows, and the columns, of an image's patches where a model takes a grid
 
 

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from regraft.verification.child.call_execution import execute, frames_of
 from regraft.verification.child.call_outcomes import Plan, Target, drop_traceback
-from regraft.verification.child.drivers.argument_slots import Spec
+from regraft.verification.child.drivers.argument_slots import BUILT, Spec
 from regraft.verification.child.drivers.slot_values import make_call
 
 # The (batch, length) of a run during a search: numbers that differ from each other and from common
@@ -114,7 +114,7 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     try:
         call = make_call(spec, size, 0)
     except Exception as refusal:
-        if any(slot.kind in ("object", "rows") for slot in spec.values()):
+        if any(slot.kind in BUILT for slot in spec.values()):
             return Attempt(spec, 0, drop_traceback(refusal), size)
         raise
     with OperationCounter() as counter, model.register_forward_pre_hook(counter.reset):

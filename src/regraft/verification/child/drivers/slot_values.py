@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.drivers.argument_slots import GRID, Slot, Spec
+from regraft.verification.child.drivers.argument_slots import BUILT, GRID, Slot, Spec
 
+Shape = tuple[int, ...]
 _LARGEST_MAP = 16  # the side of the first of several feature maps
 
 
@@ -18,9 +19,13 @@ def make_call(spec: Spec, size: tuple[int, int], seed: int) -> Call:
     arguments as keywords. Random numbers depend on the seed, the batch and the order of the
     slots."""
     generator = torch.Generator().manual_seed(1000 * seed + size[0])
-    values = {name: _make_value(slot, size, generator) for name, slot in spec.items()}
+    values = {
+        name: _make_value(slot, size, generator)
+        for name, slot in spec.items()
+        if slot.kind not in BUILT
+    }
     for name, slot in spec.items():
-        if slot.kind in ("object", "rows"):
+        if slot.kind in BUILT:
             values = _with_object(values, name, spec)
     return Call((), values, f"batch {size[0]}, length {size[1]}")
 
@@ -54,9 +59,6 @@ def _shortened(row: Any, slot: Slot, count: int) -> Any:
     first dimension depends on the length; any other row as it is."""
     has_length = len(slot.dims) > 1 and slot.dims[1].of == "length"
     return row[: max(1, len(row) - count)] if has_length else row
-
-
-Shape = tuple[int, ...]
 
 
 def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
@@ -169,8 +171,6 @@ _MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
     "marks": _make_marks,
     "mask": _make_mask,
     "padding": _make_padding,
-    "object": lambda _, __, ___: None,  # `make_call` builds it
-    "rows": lambda _, __, ___: None,
     "boxes": _make_boxes,
     "corners": _make_corners,
     "bool": lambda _, shape, generator: torch.rand(shape, generator=generator) < 0.5,
