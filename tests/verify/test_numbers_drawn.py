@@ -45,6 +45,7 @@ class Noise(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "old", "new", "status"),
     [

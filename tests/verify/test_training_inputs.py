@@ -31,6 +31,7 @@ class Average(nn.Module):
 UPDATE = "self.mean.mul_(self.decay).add_(x.detach().mean(0), alpha=1 - self.decay)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("update", "status"),
     [

@@ -97,9 +97,9 @@ def find_accepted(
 ) -> AcceptedInputs:
     """Return inputs that the model accepts in its present mode, which should be evaluation.
 
-    Inputs with a batch of one row are accepted in training, too. Where the model is only called with
-    larger batches, and does not run in training, inputs with fewer dimensions are preferred with
-    which it does. The model is left in evaluation mode.
+    Inputs with a batch of one row are accepted in training, too. Where the model is only called
+    with larger batches, and does not run in training, inputs with fewer dimensions are preferred
+    with which it does. The model is left in evaluation mode.
 
     `inner` models are layers: their masks are added to scores. `width` is the last dimension of a
     layer's inputs, 0 for a model; `image` is the side, or the sides, of images in pixels, None
