@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # two tests at a time: most of them wait for processes of their own, which take one core each
 BOTH := -n 2 --dist worksteal
+# each on one core: two pools of threads would wait for one another
+ON_ONE_CORE := OMP_NUM_THREADS=1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
@@ -18,16 +20,16 @@ QUICK := $(addprefix tests/, dsl structure test_bodies.py test_cache.py test_cli
   test_rules.py test_source.py)
 
 quick: $(READY)
-	$(BIN)/python -m pytest $(BOTH) -m "not slow" $(QUICK)
+	$(ON_ONE_CORE) $(BIN)/python -m pytest $(BOTH) -m "not slow" $(QUICK)
 
 # every test but the slow ones, which are few and take most of the time; then all of them
 test: MARKED := not slow
 test test-all: $(READY)
-	$(BIN)/python -m pytest $(BOTH) -m "$(MARKED)"
+	$(ON_ONE_CORE) $(BIN)/python -m pytest $(BOTH) -m "$(MARKED)"
 
 # Liger's kernels against what they replace, in Triton's interpreter, which Triton looks for when it is imported
 test-liger: $(READY)
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(BOTH) tests/liger
+	TRITON_INTERPRET=1 $(ON_ONE_CORE) $(BIN)/python -m pytest $(BOTH) tests/liger
 
 # operators, rules and Liger's kernels on a CUDA device, in an environment whose torch has CUDA: make test-gpu PYTHON=python3
 test-gpu:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import os
 import sys
 import textwrap
@@ -18,12 +19,15 @@ from regraft.scanning import CompiledRule, compile_rules
 from regraft.source.text import SourceFile, parse
 from regraft.structure import Body, Module, Structure
 
+NUMBERS = itertools.count()
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Point the cache to a directory of the test, so that it neither reads nor writes the
-    user's."""
-    monkeypatch.setenv("REGRAFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    user's. pytest would read the names of all directories of before to number a new one."""
+    name = f"cache-{next(NUMBERS)}"
+    monkeypatch.setenv("REGRAFT_CACHE_DIR", str(tmp_path_factory.mktemp(name, numbered=False)))
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +35,9 @@ def own_random_numbers() -> None:
     """Seed torch, once something has imported it, so that a test draws the same numbers whichever
     ran before it."""
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+        from random_numbers import seed_torch
+
+        seed_torch(0)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ narrows the choice.
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import inspect
 import itertools
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from random_numbers import seed_torch
 from regraft.dsl.syntax import (
     SUBSCRIPT,
     Apply,
@@ -198,6 +200,7 @@ def bound(operand: Operand, env: Mapping[str, Any]) -> bool:
     return all(name in env for name in variables(operand))
 
 
+@functools.cache
 def resolve(path: str) -> Any:
     """Return an object of PyTorch, Regraft or Python by its qualified name."""
     if hasattr(builtins, path):
@@ -415,7 +418,7 @@ class Chooser:
         )
         named = evaluate(apply.callee, {})
         constructor = OwnNorm if named is nn.Module else named
-        parameters = list(inspect.signature(constructor).parameters.values())
+        parameters = parameters_of(constructor)
         operands = {
             **dict(zip([parameter.name for parameter in parameters], apply.args, strict=False))
         }
@@ -440,7 +443,7 @@ class Chooser:
                         else (parameter.default,),
                     )
                 )
-        torch.manual_seed(self.random.randrange(1 << 30))
+        seed_torch(self.random.randrange(1 << 30))
         layer: nn.Module = constructor(**values)
         for name, tensor in itertools.chain(layer.named_parameters(), layer.named_buffers()):
             if tensor.is_floating_point():  # not the zeros and ones that layers start with
@@ -492,8 +495,8 @@ class Chooser:
         apply = nodes_of(self.forward.target)[0].apply
         try:
             annotations = {
-                n: str(p.annotation)
-                for n, p in inspect.signature(evaluate(apply.callee, {})).parameters.items()
+                parameter.name: str(parameter.annotation)
+                for parameter in parameters_of(evaluate(apply.callee, {}))
             }
         except (ValueError, KeyError):
             return False
@@ -502,6 +505,12 @@ class Chooser:
             operand == Var(name) and "float" in annotations.get(key, "")
             for key, operand in operands.items()
         )
+
+
+@functools.cache
+def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Return the parameters of a function or class in order."""
+    return tuple(inspect.signature(function).parameters.values())
 
 
 def applies(operand: Any) -> Iterator[Apply]:
@@ -633,7 +642,7 @@ def compare_chance(
     for layer in case.layers.values():
         layer.float().train()
     values = {**case.values, **({"p": 0.5, "training": True} if "p" in case.values else {})}
-    torch.manual_seed(0)
+    seed_torch(0)
     with torch.no_grad():
         ours = torch.stack([run_source(case, values, outputs)[0] for _ in range(DRAWS)]).double()
         theirs = torch.stack(
@@ -679,7 +688,7 @@ def forward_backward(
     }
     if "training" in str(case.nodes) and values.get("training") and "p" in values:
         values["p"] = 0.0
-    torch.manual_seed(0)
+    seed_torch(0)
     try:
         results = run(values)
         loss = sum(

@@ -26,7 +26,7 @@ from regraft.verification.child.drivers import (
     config_sources,
     configuration_objects,
     constructor_guesses,
-    stated_values,
+    values_in_repository,
 )
 
 SOURCE = """
@@ -347,7 +347,7 @@ def test_texts_that_do_not_parse_state_nothing(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("Net(1")
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe Net")
     (tmp_path / "net.py").write_text("class Net: pass\n")
-    assert not list(stated_values.calls_of("Net", tmp_path / "net.py"))
+    assert not list(values_in_repository.calls_of("Net", tmp_path / "net.py"))
 
 
 def test_a_private_field_of_attrs_is_a_parameter_without_its_underscore() -> None:

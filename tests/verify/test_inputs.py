@@ -809,11 +809,25 @@ class Tagger(nn.Module):
         return torch.logsumexp(self.start + emissions[:, 0], 1) - self.start[tags[:, 0]] - first
 
 
+class Pooling(nn.Module):
+    """Weights positions by their likeness to a row of features, up to a length for each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(16, 1)
+
+    def forward(self, query: Any, keys: Any, lengths: Any) -> Any:
+        rows = query.unsqueeze(1).expand(-1, keys.shape[1], -1)
+        scores = self.score(torch.cat([rows, keys], -1))
+        mask = torch.arange(keys.shape[1])[None] < lengths[:, None]
+        return (scores * mask[..., None] * keys).sum(1)
+
+
 @pytest.mark.parametrize(
     "cls",
     [
         *(Loss, Masks, Sums, Graph, Nearest, Waves, Translator, State, Features, Tagger, Pyramid),
-        *(Denoiser, Both),
+        *(Denoiser, Both, Pooling),
     ],
 )
 def test_inputs_that_many_models_take_are_found(cls: type) -> None:

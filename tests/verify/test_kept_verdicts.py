@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from regraft.verification import Verdict
-from regraft.verification.reads import Reads, are_as_they_were
+from regraft.verification.read_file_states import Reads, are_as_they_were
 from regraft.verification.verdict_cache import verify_with_cache
 
 pytest.importorskip("torch")

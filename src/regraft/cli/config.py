@@ -21,6 +21,7 @@ _UNSET = {
     "select": "the rules that need nothing but PyTorch and pay on the target",
     "python": "this interpreter",
     "baseline": "none",
+    "line-length": "that of ruff or black in this project, else that of the file",
 }
 
 

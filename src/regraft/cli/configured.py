@@ -56,6 +56,12 @@ def settings_of(
         stop_for(error)
     if settings is None:
         raise click.UsageError(f"{config} has no [tool.regraft]")
+    if "line-length" in settings.lines:
+        click.echo(
+            f"{config}: line-length has no effect in a file that --config names; state it in the"
+            " configuration above the files",
+            err=True,
+        )
     return [(settings, list(paths))]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from regraft.source import line_length
 from regraft.source.path_patterns import PathPatterns
 
 TargetName = Literal["auto", "cpu", "cuda"]
@@ -33,6 +34,8 @@ class Settings:
     time_limit        seconds of processor time for each verified file
     target            the device for which rules have to pay; "auto" for that of this machine
     applies_all       whether rules apply that do not pay there, or that nobody has measured
+    line_length       characters in a line of rewritten code; None for the number that the project's
+                      formatter or the file has
     """
 
     path: Path | None = None
@@ -54,6 +57,7 @@ class Settings:
     contract: Literal["strict", "results"] = "strict"
     target: TargetName = "auto"
     applies_all: bool = False
+    line_length: int | None = None
 
     def selecting(self, select: tuple[str, ...] | None, ignore: tuple[str, ...] | None) -> Settings:
         """Return the settings with stated selectors: `select` replaces what the file selects and
@@ -209,6 +213,13 @@ def _losses(value: object, file: Path) -> tuple[str, ...]:
     return losses
 
 
+def _line_length(value: object, _: Path) -> int:
+    lengths = line_length.LENGTHS
+    if not isinstance(value, int) or value not in lengths or isinstance(value, bool):
+        raise ValueError(f"a whole number from {lengths.start} to {lengths.stop - 1}")
+    return value
+
+
 def _choice(*words: str) -> Value:
     """Return a function that accepts one of the words."""
 
@@ -239,5 +250,6 @@ KEYS: Mapping[str, Value] = MappingProxyType(
         "effort": _choice("low", "default", "high"),
         "contract": _choice("strict", "results"),
         "target": _choice(*get_args(TargetName)),
+        line_length.KEY: _line_length,
     }
 )

@@ -21,6 +21,7 @@ from regraft.rules import Rule
 from regraft.scanning.findings import FileReport, Finding, IgnoreComment, Miss
 from regraft.scanning.rules import CompiledRule
 from regraft.source.cache_key import add_files, entry_content, own_key, write_entry
+from regraft.source.line_length import stated_line_length
 from regraft.source.names import package_of
 from regraft.source.text import MAX_BYTES, SourceError
 from regraft.structure.model import Opaque
@@ -113,7 +114,7 @@ class Cache:
         if package is None:
             package = self._packages[path.parent] = f"{package_of(path)}\0{path.parent.resolve()}"
         key = self._base_key.copy()
-        key.update(f"{package}\0".encode())
+        key.update(f"{package}\0{stated_line_length(path)}\0".encode())
         key.update(data)
         name = key.hexdigest()
         return self.root / name[:2] / name[2:]

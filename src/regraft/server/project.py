@@ -26,6 +26,7 @@ from regraft.scanning.selection import (
     selected_rules,
     without_gainless,
 )
+from regraft.source.line_length import forget_line_lengths
 from regraft.source.text import SourceError
 
 Stamp = tuple[tuple[str, int, int], ...]  # path, time of change and size of each file
@@ -132,6 +133,7 @@ class Project:
 def project_of(file: Path, folder: Path, choice: RuleChoice = RuleChoice()) -> Project:
     """Return the project of a file, as a check that runs in a folder reads it."""
     stamp = _stamp(file, folder, Settings(), None)
+    forget_line_lengths()
     try:
         settings = choice.applied_to(settings_for(file))
     except ConfigurationError as error:

@@ -1,12 +1,11 @@
-"""The layout of rewritten code: line length, indentation and line breaks after the file's own
-habits."""
+"""The layout of rewritten code: indentation and line breaks after the file's own habits."""
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 
+from regraft.source.line_length import line_length_of
 from regraft.source.text import SourceFile, Span
 
 
@@ -31,7 +30,7 @@ class Layout:
         line_start = self.source.line_starts[self.source.position(self.span.start)[0] - 1]
         text_before = self.source.text[line_start : self.span.start].decode()
         text_after = self.source.text[self.span.end :].split(b"\n", 1)[0].decode()
-        limit = _line_limit(self.source)
+        limit = line_length_of(self.source)
         line = self.indent + text_before.lstrip() + self.head + inline + text_after
         if len(line) <= limit or not arguments:
             return inline
@@ -66,13 +65,6 @@ def without_parentheses(source: SourceFile, span: Span) -> Span:
     line = source.text[source.line_starts[source.position(span.start)[0] - 1] : span.start]
     is_grouped = source.text[span.end : span.end + 1] == b")" and _BEFORE_GROUP.search(line)
     return Span(span.start - 1, span.end + 1) if is_grouped else span
-
-
-@functools.lru_cache(maxsize=4)
-def _line_limit(source: SourceFile) -> int:
-    """Return the line length that the file itself keeps to: 88, 100 or 119."""
-    longest = max((len(line) for line in source.text.splitlines()), default=0)
-    return next((limit for limit in (88, 100) if longest <= limit), 119)
 
 
 def indentation(source: SourceFile, offset: int) -> str:

@@ -17,8 +17,8 @@ from regraft.verification.child_verdicts import verdict_on
 from regraft.verification.containment import Containment
 from regraft.verification.definition_changes import find_changes
 from regraft.verification.equal_programs import equal_definitions
+from regraft.verification.read_file_states import Reads
 from regraft.verification.readable_files import readable_paths
-from regraft.verification.reads import Reads
 from regraft.verification.types import LOSSES, Contract, Effort, Terms, Verdict, VerifyError
 
 MEMORY_LIMIT = 8 * 1024**3

@@ -28,6 +28,7 @@ from regraft.verification.child.checks.size_variants import SIZES
 from regraft.verification.child.checks.value_variants import EXTREME, VALUES
 from regraft.verification.child.comparison_setting import Setting
 from regraft.verification.child.comparison_terms import HALVES, Difference, Largest, Rigour
+from regraft.verification.child.exact_runs import draws_numbers, execute_exactly
 from regraft.verification.child.jittered_results import JITTERED, farther_outcome
 from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair
@@ -237,7 +238,13 @@ class _Comparison:
                     if alteration is not None and target.module is not None:
                         # the copies have the numbers rounded to float32
                         stack.enter_context(weights.change_parameters(target.module, alteration))
-                    self._exact_outcome = execute(target, self.call, self.plan.exact())
+                    self._exact_outcome = execute_exactly(
+                        target,
+                        self.sides.original,
+                        self.call,
+                        self.plan,
+                        draws=draws_numbers(self.original_outcome, self.plan),
+                    )
         return self._exact_outcome
 
     def jittered(self) -> Outcome:

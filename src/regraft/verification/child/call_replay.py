@@ -8,15 +8,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from regraft.verification.child import weights
-from regraft.verification.child.alike_calls import (
-    element_count,
-)
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_comparison import (
     Sides,
     compare_runs,
     count_comparison,
     sides_of,
+)
+from regraft.verification.child.call_equivalence import (
+    element_count,
 )
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Plan, Target

@@ -13,8 +13,9 @@ from regraft.execution.compare import are_alike
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_comparison import Sides, compare_runs, is_altered
 from regraft.verification.child.call_execution import execute
-from regraft.verification.child.call_outcomes import Outcome, Plan, Target
+from regraft.verification.child.call_outcomes import Outcome, Plan
 from regraft.verification.child.comparison_terms import HALVES, Difference
+from regraft.verification.child.exact_runs import execute_exactly
 from regraft.verification.child.parameter_alterations import LOW
 from regraft.verification.child.rounding import ERROR_RATIO, ROUNDINGS, is_noise
 from regraft.verification.child.session import Session
@@ -55,7 +56,7 @@ def _is_noise_in_original(path: str, sides: Sides, call: Call, plan: Plan) -> bo
     already in the original. False for other formats, and where one of the runs raises."""
     original_outcome = execute(sides.original, call, plan)
     changed_outcome = execute(sides.changed, call, plan)
-    exact_outcome = execute(sides.exact_original(is_altered(call)), call, plan.exact())
+    exact_outcome = _exact_outcome(sides, call, plan)
     if original_outcome.error or changed_outcome.error or exact_outcome.error:
         return False
     is_gradient = path not in original_outcome.outputs
@@ -103,10 +104,9 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     Terms that cancel exactly in one order of summation leave rounding in another: softmax over one
     position, say.
     """
-    wide_plan = plan.exact()
-    exact_gradients = _gradients(sides.exact_original(is_altered(call)), call, wide_plan)
-    original_gradients = _gradients(sides.original, call, plan)
-    exact_changed_gradient = _gradients(sides.exact_changed(), call, wide_plan).get(difference.path)
+    exact_gradients = _gradients(_exact_outcome(sides, call, plan), plan)
+    original_gradients = _gradients(execute(sides.original, call, plan), plan)
+    exact_changed_gradient = _exact_changed_gradients(sides, call, plan).get(difference.path)
     sizes = {
         name: float(v.abs().max())
         for name, v in exact_gradients.items()
@@ -126,9 +126,19 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     return is_zero and difference.absolute <= rounding * scale
 
 
-def _gradients(target: Target, call: Call, plan: Plan) -> Mapping[str, Any]:
+def _exact_outcome(sides: Sides, call: Call, plan: Plan) -> Outcome:
+    """Return the outcome of the original in float64."""
+    return execute_exactly(sides.exact_original(is_altered(call)), sides.original, call, plan)
+
+
+def _exact_changed_gradients(sides: Sides, call: Call, plan: Plan) -> Mapping[str, Any]:
+    """Return the derivatives of the changed version in float64 by path, {} for none."""
+    outcome = execute_exactly(sides.exact_changed(), sides.changed, call, plan)
+    return _gradients(outcome, plan)
+
+
+def _gradients(outcome: Outcome, plan: Plan) -> Mapping[str, Any]:
     """Return the first or second derivatives of a run by path, {} for none."""
-    outcome = execute(target, call, plan)
     return (outcome.second if plan.twice else outcome.gradients) or {}
 
 
@@ -143,10 +153,8 @@ def _is_lost_by_saturation(
     """
     if not session.by_rules or call.label != LOW:
         return False
-    exact_gradient, exact_changed_gradient = (
-        _gradients(target, call, plan.exact()).get(difference.path)
-        for target in (sides.exact_original(is_altered(call)), sides.exact_changed())
-    )
+    exact_gradient = _gradients(_exact_outcome(sides, call, plan), plan).get(difference.path)
+    exact_changed_gradient = _exact_changed_gradients(sides, call, plan).get(difference.path)
     if not are_alike(exact_gradient, exact_changed_gradient):
         return False
     gap = measure(exact_gradient, exact_changed_gradient)

@@ -22,6 +22,7 @@ from regraft.verification.child.call_outcomes import Outcome, Plan
 from regraft.verification.child.call_variants import AS_RECORDED
 from regraft.verification.child.comparison_setting import Setting, cast_to_format
 from regraft.verification.child.comparison_terms import Difference
+from regraft.verification.child.exact_runs import execute_exactly
 from regraft.verification.child.failure_description import describe_failure
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.input_minimisation import minimise_call
@@ -146,7 +147,7 @@ def _is_rounding_only(sides: Sides, call: Call, plan: Plan) -> bool:
     The original's error is also that with parameters which are off by one rounding: where two
     experts are nearly tied, rounding decides between them.
     """
-    exact_outcome = execute(sides.exact_original(False), call, replace(plan, dtype=torch.float64))
+    exact_outcome = execute_exactly(sides.exact_original(False), sides.original, call, plan)
     changed_outcome = execute(sides.changed, call, plan)
     if _is_no_less_exact(execute(sides.original, call, plan), changed_outcome, exact_outcome):
         return True

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from regraft.verification.child import weights
-from regraft.verification.child.alike_calls import (
+from regraft.verification.child.call_equivalence import (
     context_of,
     count_form,
     describe_arguments,

@@ -22,8 +22,8 @@ from regraft.verification.child.checks.attribute_variants import (
     attribute_calls_with_arguments,
     is_varied_attribute,
 )
-from regraft.verification.child.checks.calls_of_domain import calls_beyond
 from regraft.verification.child.checks.comparison_domain import domain_of, reads_of_arguments
+from regraft.verification.child.checks.domain_variants import calls_beyond
 from regraft.verification.child.checks.optional_values import (
     calls_without_options,
     optional_value_calls,

@@ -16,7 +16,6 @@ from typing import Any
 
 from regraft.verification.child.checks.code_replacement import definition_node, syntax_tree
 from regraft.verification.child.checks.constructor_flow import all_keyword_defaults, base_classes
-from regraft.verification.child.checks.forms_of_options import annotated_choices
 from regraft.verification.child.checks.option_values import (
     TOKEN,
     VALUES,
@@ -25,6 +24,7 @@ from regraft.verification.child.checks.option_values import (
     plain_value,
     plain_values,
 )
+from regraft.verification.child.checks.option_values_in_source import annotated_choices
 from regraft.verification.child.checks.options_read import options_deciding
 from regraft.verification.child.checks.size_variants import (
     is_affordable,

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.verification.child.checks.forms_of_options import other_forms
+from regraft.verification.child.checks.option_values_in_source import other_forms
 from regraft.verification.child.drivers import config_variations, source_hints
 from regraft.verification.child.drivers.configuration_objects import fields_of, is_config
 from regraft.verification.child.drivers.standalone_parts import Part

@@ -46,13 +46,14 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
 
 
 def odd_width_calls(call: Call) -> Iterator[Call]:
-    """Yield a call with each of at most `_SIZES` even widths of features changed to an odd one,
-    smaller by 1 and a prime: halves of it are unequal. The original may refuse such a call."""
+    """Yield a call with each of at most `_SIZES` even widths of features changed to odd ones,
+    smaller by 1, a prime, and 1: halves of them are unequal or empty, and a single feature has no
+    spread. The original may refuse such a call."""
     tensors = _non_scalar_tensors(call)
     even_widths = sorted(size for size in _feature_widths(tensors) if size and size % 2 == 0)
     for size in even_widths[:_SIZES]:
-        for target in (size - 1, LENGTHS[-1]):
-            if target > 1 and _count_elements(tensors, size, target) <= _ELEMENTS:
+        for target in dict.fromkeys((size - 1, LENGTHS[-1], 1)):
+            if _count_elements(tensors, size, target) <= _ELEMENTS:
                 yield _resize(call, size, target, f"{size} -> {target} in every width of that size")
 
 

@@ -23,7 +23,7 @@ import torch
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.argument_variants import signature_of
-from regraft.verification.child.drivers import parts_driver, source_hints, stated_values
+from regraft.verification.child.drivers import parts_driver, source_hints, values_in_repository
 from regraft.verification.child.drivers.argument_slots import Dim, Slot, Spec
 from regraft.verification.child.drivers.class_instances import Instance, builder_of
 from regraft.verification.child.drivers.driver_protocol import yield_until_error
@@ -68,8 +68,8 @@ def _importing_files(path: Path, name: str) -> list[Path]:
     imports = re.compile(rf"^\s*(from|import)\b.*(\b({places})\b|import\s+\*|from\s+\.)", re.M)
     named = re.compile(rf"\b{re.escape(name)}\b")
     texts = (
-        (file, stated_values.text_of(file))
-        for file in stated_values.files_around(path)
+        (file, values_in_repository.text_of(file))
+        for file in values_in_repository.files_around(path)
         if file.suffix == ".py" and file != path.resolve()
     )
     return [
@@ -103,7 +103,7 @@ def _class_names(name: str, text: str) -> list[str]:
 def _instances_in(path: Path, cls: type, find: Finder, session: Session) -> Iterator[Instance]:
     """Import a file and yield the class as its models build and call it, for each model that is
     found; nothing where the file does not use this class."""
-    text = stated_values.text_of(path)
+    text = values_in_repository.text_of(path)
     with session.ledger.step("original", "", f"import {path.name}"):
         module = load_with_all_modules(path)
         _rebind(module, session.original)

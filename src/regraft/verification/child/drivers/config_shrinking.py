@@ -35,6 +35,7 @@ from regraft.verification.child.drivers.field_tables import (
     WIDEST,
     Limit,
 )
+from regraft.verification.child.drivers.head_width_fixers import divide_head_widths
 from regraft.verification.child.drivers.layer_counts import (
     LayerCounts,
     cut_list_by_layer,
@@ -42,7 +43,6 @@ from regraft.verification.child.drivers.layer_counts import (
     is_list_of_positions,
     layer_counts,
 )
-from regraft.verification.child.drivers.parts_of_heads import parts_of_heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     small = {name: _shrink_value(name, value, shrinkage) for name, value in remaining.items()}
     if any(small[name] != config[name] for name in TIMM_MODEL_FIELDS & small.keys()):
         small |= _emptied_arguments(remaining)
-    return small | _equal_head_counts(remaining, small) | parts_of_heads(remaining, small)
+    return small | _equal_head_counts(remaining, small) | divide_head_widths(remaining, small)
 
 
 def _ratio(config: Mapping[str, Any], scale: Scale) -> int:

@@ -3,7 +3,7 @@ them.
 
 A configuration is made by a class of the file, or of a file that it imports, from the defaults of
 its fields; or it stands in a variable of the file; else it is a namespace with the attributes that
-the file reads, and the values that the repository states for them (`stated_values`).
+the file reads, and the values that the repository states for them (`values_in_repository`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from regraft.verification.child.drivers import config_shrinking, stated_values
+from regraft.verification.child.drivers import config_shrinking, values_in_repository
 from regraft.verification.child.drivers.config_reads import (
     Reads,
     config_names,
@@ -139,7 +139,7 @@ def _stated_fields(config_class: type, path: Path) -> dict[str, Any]:
     """Return the fields with which the repository makes a configuration, of the call that states
     most of them; {} for none."""
     names = list(field_defaults(config_class))
-    calls = stated_values.calls_of(config_class.__name__, path)
+    calls = values_in_repository.calls_of(config_class.__name__, path)
     return max((call.arguments(names) for call in calls), key=len, default={})
 
 
@@ -157,7 +157,7 @@ def invented_config(source: str, path: Path) -> SimpleNamespace:
     that the repository states, the default of `getattr`, or a guess; None without a guess."""
     reads = reads_of_configs(source)[1]
     names = [name for name, inner in reads.attributes.items() if not inner.attributes]
-    return _invented_namespace(reads, stated_values.values_of(names, path))
+    return _invented_namespace(reads, values_in_repository.values_of(names, path))
 
 
 def _invented_namespace(reads: Reads, stated: Mapping[str, Any]) -> SimpleNamespace:

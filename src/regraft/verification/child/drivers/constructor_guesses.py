@@ -15,7 +15,7 @@ from regraft.verification.child.drivers import (
     config_shrinking,
     config_sources,
     guessed_slots,
-    stated_values,
+    values_in_repository,
 )
 from regraft.verification.child.drivers.argument_slots import annotation_text
 from regraft.verification.child.drivers.configuration_objects import has_own_fields, is_config
@@ -130,7 +130,7 @@ def _example_values(
     """Yield the literal arguments, by parameter, of calls of a class in the repository, those with
     most arguments first, at most `EXAMPLES`."""
     names = [parameter.name for parameter in parameters]
-    examples = [call.arguments(names) for call in stated_values.calls_of(name, path)]
+    examples = [call.arguments(names) for call in values_in_repository.calls_of(name, path)]
     distinct = {repr(sorted(example.items())): example for example in examples if example}
     yield from sorted(distinct.values(), key=len, reverse=True)[:EXAMPLES]
 

@@ -62,11 +62,13 @@ class AcceptedInputs:
 
     `spec` describes them, `sizes` are the pairs of (batch, length) that they work at, the smallest
     first, `labels` the kinds of labels (`loss_labels.KINDS`) with which the model is also called.
+    `trains` says whether it accepts them in training, too.
     """
 
     spec: Spec
     sizes: tuple[tuple[int, int], ...]
     labels: tuple[str, ...] = ()
+    trains: bool = True
 
     def calls(self, model: Any) -> Calls:
         """Return a function that makes the calls of a seed: one of each size, and at the last size
@@ -95,8 +97,9 @@ def find_accepted(
 ) -> AcceptedInputs:
     """Return inputs that the model accepts in its present mode, which should be evaluation.
 
-    Inputs with a batch of one row are accepted in training, too; where the model is only called
-    with larger batches, training is not tried. The model is left in evaluation mode.
+    Inputs with a batch of one row are accepted in training, too. Where the model is only called
+    with larger batches, and does not run in training, inputs with fewer dimensions are preferred
+    with which it does. The model is left in evaluation mode.
 
     `inner` models are layers: their masks are added to scores. `width` is the last dimension of a
     layer's inputs, 0 for a model; `image` is the side, or the sides, of images in pixels, None
@@ -112,11 +115,23 @@ def find_accepted(
     for start in starts if first_spec is None else (first_spec, *starts):
         accepted = _accepted_when_completed(model, start, slots, failures)
         if accepted is not None:
-            return accepted
+            return _preferably_trained(model, accepted)
     accepted = _accepted_after_search(model, slots, seconds, failures) if seconds > 0 else None
     if accepted is not None:
-        return accepted
+        return _preferably_trained(model, accepted)
     raise NoInputs(failures[0], max(failures, key=lambda attempt: attempt.progress))
+
+
+def _preferably_trained(model: Any, accepted: AcceptedInputs) -> AcceptedInputs:
+    """Return inputs with fewer dimensions, with which a model runs in training where it does not
+    with the accepted ones; else these."""
+    if accepted.trains:
+        return accepted
+    for spec in input_repairs.specs_with_fewer_dimensions(accepted.spec):
+        outcome = accepted_or_failed(model, spec)
+        if isinstance(outcome, AcceptedInputs) and outcome.trains:
+            return outcome
+    return accepted
 
 
 def _accepted_when_completed(
@@ -221,13 +236,12 @@ def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
             ),
             None,
         )
-        failure = failure or (
-            _training_failure(model, spec, sizes[0]) if sizes[0][0] == 1 else None
-        )
+        training_failure = failure or _training_failure(model, spec, sizes[0])
+        if sizes[0][0] == 1:
+            failure = training_failure
         if failure is None:
-            return AcceptedInputs(
-                spec, sizes, _label_kinds(model, make_call(spec, sizes[-1], 0), sizes[-1])
-            )
+            label_kinds = _label_kinds(model, make_call(spec, sizes[-1], 0), sizes[-1])
+            return AcceptedInputs(spec, sizes, label_kinds, trains=training_failure is None)
         first_failure = first_failure or failure
         if failure.progress < first_failure.progress:
             break

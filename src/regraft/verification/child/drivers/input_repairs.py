@@ -121,6 +121,20 @@ def specs_with_other_dimensions(spec: Spec) -> Iterator[Spec]:
     yield from _specs_with_fixed_dimensions(spec)
 
 
+def specs_with_fewer_dimensions(spec: Spec) -> Iterator[Spec]:
+    """Yield specifications in which one input of real numbers lacks its second of at least three
+    dimensions, or all such inputs do."""
+    shortened = {
+        name: replace(slot, dims=(slot.dims[0], *slot.dims[2:]))
+        for name, slot in spec.items()
+        if slot.kind == "normal" and len(slot.dims) > 2
+    }
+    if len(shortened) > 1:
+        yield {**spec, **shortened}
+    for name, slot in shortened.items():
+        yield {**spec, name: slot}
+
+
 def _specs_with_batch_dimension(spec: Spec) -> Iterator[Spec]:
     """Yield specifications in which one fixed dimension depends on the batch instead.
 

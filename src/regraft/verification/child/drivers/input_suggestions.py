@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from regraft.verification.child.drivers import (
-    compared_sizes,
     described_shapes,
     image_fixers,
     kind_fixers,
     shape_fixers,
+    size_assertion_fixers,
     unpacking_fixers,
 )
 from regraft.verification.child.drivers import input_fixers as fixers
@@ -76,7 +76,7 @@ COMPLETIONS: _Table = (
     ),
     Repair(
         r"^(Assertion|Value)Error",
-        compared_sizes.fit_compared_sizes,
+        size_assertion_fixers.fit_compared_sizes,
         "AssertionError: the tokens are not those of the image",
     ),
 )
@@ -97,7 +97,7 @@ SUGGESTIONS: _Table = (
     ),
     Repair(
         r"^(Assertion|Value)Error",
-        compared_sizes.fit_compared_sizes,
+        size_assertion_fixers.fit_compared_sizes,
         "AssertionError: the tokens are not those of the image",
     ),
     Repair(
@@ -207,7 +207,7 @@ SUGGESTIONS: _Table = (
     ),
     Repair(
         r"^(Assertion|Value)Error",
-        compared_sizes.fit_divided_sizes,
+        size_assertion_fixers.fit_divided_sizes,
         "ValueError: the windows do not fit the image",
     ),
     Repair(

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from regraft.verification.child.call_execution import execute, frames_of
 from regraft.verification.child.call_outcomes import Plan, Target, drop_traceback
-from regraft.verification.child.drivers.argument_slots import BUILT, Spec
+from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.slot_values import make_call
 
 # The (batch, length) of a run during a search: numbers that differ from each other and from common
@@ -105,18 +105,16 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once, in its present mode and without gradients, on the inputs that a
     specification describes at one size (batch, length), and return the attempt.
 
-    An error of the model is part of the attempt, as is one of the constructor of an argument that
-    is an object; another error in making the inputs is raised. Random inputs are those of seed 0,
-    and the state that the run leaves behind in the model is restored.
+    An error of the model is part of the attempt, as is one in making the inputs: of a constructor
+    of an argument, or of a shape that a kind of values does not have. Random inputs are those of
+    seed 0, and the state that the run leaves behind in the model is restored.
     """
     start = time.process_time()
     # operations before `forward`, which copy the arguments, are no progress
     try:
         call = make_call(spec, size, 0)
-    except Exception as refusal:
-        if any(slot.kind in BUILT for slot in spec.values()):
-            return Attempt(spec, 0, drop_traceback(refusal), size)
-        raise
+    except Exception as refusal:  # noqa: BLE001 - constructors may raise any class; the error is the result
+        return Attempt(spec, 0, drop_traceback(refusal), size)
     with OperationCounter() as counter, model.register_forward_pre_hook(counter.reset):
         error = execute(Target(model), call, Plan(gradients=False)).error
     took = time.process_time() - start

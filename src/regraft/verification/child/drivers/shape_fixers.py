@@ -198,9 +198,10 @@ def change_ranks(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     rows = {
         name: replace(slot, dims=tuple(dim for dim in slot.dims if dim.of != "length"))
         for name, slot in spec.items()
+        if slot.kind not in FIXED_SHAPE_KINDS
     }
-    if len(spec) > 1 and rows != spec:
-        yield rows
+    if len(spec) > 1 and not rows.items() <= spec.items():
+        yield {**spec, **rows}
     for names in _names_of_equal_shape(spec):  # as queries, keys and values are
         for dims in _common_shapes(spec[names[0]]):
             yield {**spec, **{name: replace(spec[name], dims=dims) for name in names}}

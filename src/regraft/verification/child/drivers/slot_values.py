@@ -134,8 +134,9 @@ def _make_maps(slot: Slot, shape: Shape, generator: Any) -> Any:
 def _make_lengths(_: Slot, shape: Shape, generator: Any) -> Any:
     """Return the numbers of positions of all rows: all of them in the first, random ones, from 1
     on, in the others."""
-    lengths = torch.randint(1, shape[-1] + 1, shape[:-1], generator=generator)
-    lengths[:1] = shape[-1]
+    *rows, longest = shape or (1,)
+    lengths = torch.randint(1, longest + 1, rows, generator=generator)
+    lengths.view(-1)[:1] = longest
     return lengths
 
 

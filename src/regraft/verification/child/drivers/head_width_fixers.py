@@ -11,7 +11,7 @@ from regraft.verification.child.drivers.field_tables import HEAD_SIZE_FIELDS
 _LEAST = 2  # the smallest part: the features of a rotary embedding are pairs
 
 
-def parts_of_heads(fields: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, list[int]]:
+def divide_head_widths(fields: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, list[int]]:
     """Return, by name, even parts of the small width of a head for each list of integers that adds
     up to the width in `fields`; a list whose parts would be too small is left out. `small` are the
     shrunk fields."""

@@ -13,7 +13,7 @@ from verdicts import verdict_on
 
 pytest.importorskip("torch")
 
-from regraft.verification.child.checks.forms_of_options import annotated_choices, other_forms
+from regraft.verification.child.checks.option_values_in_source import annotated_choices, other_forms
 from regraft.verification.child.drivers.config_variations import second_values
 
 pytestmark = pytest.mark.usefixtures("here")
