@@ -6,7 +6,6 @@ regions' inputs, compile the regions, emit the artefact; it is then checked agai
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import replace
 
@@ -63,16 +62,31 @@ def build(
     assigned = check_calls(network.model, network.path, network.calls)
     watch("loading the exporter")
     load_lazy_modules()
-    clamps = ClampedSizes()
-    try:
-        return build_with(network, options, assigned, clamps, started, watch)
-    except Unsplittable:
-        if not clamps.count:
-            raise
-        guarded = ClampedSizes(guarded=True)
-        with contextlib.suppress(Unsplittable):
-            return build_with(network, options, assigned, guarded, started, watch)
-        raise
+    refusals: list[Unsplittable] = []
+    attempts = [ClampedSizes()]
+    for clamps in attempts:  # which grows
+        try:
+            return build_with(network, options, assigned, clamps, started, watch)
+        except Unsplittable as problem:
+            refusals.append(problem)
+            attempts += [
+                following
+                for following in list_stricter(clamps)
+                if not any(following.checks_same(attempt) for attempt in attempts)
+            ]
+    # a side that no input took has a remedy: an example call of it
+    raise min(refusals, key=lambda refusal: not isinstance(refusal, UnseenSide))
+
+
+def list_stricter(clamps: ClampedSizes) -> list[ClampedSizes]:
+    """Return how else a network may be split that could not be split so: with the host checking
+    further sizes of those that it was found to have."""
+    stricter = []
+    if clamps.count and not clamps.guarded:
+        stricter.append(ClampedSizes(True, clamps.fixes_widths))
+    if clamps.widths and not clamps.fixes_widths:
+        stricter.append(ClampedSizes(clamps.guarded, True))
+    return stricter
 
 
 def build_with(

@@ -9,7 +9,11 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.residual import HostStep
-from regraft.splitting.program.residual_expressions import is_static_object, tensors_in
+from regraft.splitting.program.residual_expressions import (
+    is_integer_scalar,
+    is_static_object,
+    tensors_in,
+)
 from regraft.splitting.program.statements import StoreItem, read_names
 from regraft.splitting.program.values import (
     EitherValue,
@@ -85,7 +89,8 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
             target, "assigning to an element is supported for local tensors and lists only"
         )
     index = convert_lists(state, target, index)
-    change = set_row if is_number_of_host(state, index) and base.example.ndim else set_element
+    is_number = is_number_of_host(state, index) or is_integer_scalar(index.example)
+    change = set_row if is_number and base.example.ndim else set_element
     function = state.alias_global("changed", change)
     code = ast.Call(function, [base.code, index.code, value.code], [])
     aliases = find_aliases(state, target, key)

@@ -31,7 +31,12 @@ from regraft.splitting.program.values import (
     Value,
 )
 from regraft.splitting.specialising.either_values import is_equal_constant, mixes_none
-from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
+from regraft.splitting.specialising.elements import (
+    get_part_name,
+    has_part_names,
+    list_inner_first,
+    rebuild_value,
+)
 from regraft.splitting.specialising.list_lengths_and_aliases import note_partly_aliased, note_ragged
 from regraft.splitting.specialising.object_unification import unify
 from regraft.splitting.specialising.state import Specialisation
@@ -147,7 +152,7 @@ def join_partial(
 def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
     """Let tuples and records in `state.names` consist of the joined values of their elements, where
     they have the same class and places on all paths; the others stay LostValues."""
-    for key in state.names:
+    for key in list_inner_first(state.names):
         values = [names[key] for names in path_names if key in names]
         are_split = all(
             has_part_names(key, names[key], names) for names in path_names if key in names

@@ -48,13 +48,21 @@ T = TypeVar("T")
 
 @dataclass
 class ClampedSizes:
-    """Sizes that are equal in both worlds and depend on others (`settle_clamped_sizes`).
+    """Sizes that are equal in both worlds and depend on others (`settle_clamped_sizes`), and slices
+    of a known width between numbers of the host (`slice_widths`).
 
-    guarded: the host checks them; else they are open. count: how many there were so far.
+    guarded: the host checks such sizes; else they are open. fixes_widths: so for slices. count,
+    widths: how many sizes and slices there were so far.
     """
 
     guarded: bool = False
+    fixes_widths: bool = False
     count: int = 0
+    widths: int = 0
+
+    def checks_same(self, other: ClampedSizes) -> bool:
+        """Return whether the host checks the same kinds of sizes."""
+        return (self.guarded, self.fixes_widths) == (other.guarded, other.fixes_widths)
 
 
 class Cases(Exception):
