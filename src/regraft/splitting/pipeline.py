@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 
 from regraft.report.terminal import Watch, ignore
+from regraft.splitting.attempts import change_plan, list_stricter
 from regraft.splitting.build_options import Options
 from regraft.splitting.checking.decision_check import (
     check_split_network,
@@ -29,7 +30,7 @@ from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.program_outline import outline_of, region_facts
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report
-from regraft.splitting.errors import UnseenSide, Unsplittable
+from regraft.splitting.errors import UncompilableRegion, UnseenSide, Unsplittable
 from regraft.splitting.network import Network, Program
 from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
@@ -49,7 +50,7 @@ from regraft.splitting.sampling.dynamic_sizes import guard_sizes
 from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
 from regraft.splitting.specialising.followed_code import Location
-from regraft.splitting.specialising.state import ClampedSizes
+from regraft.splitting.specialising.state import ClampedSizes, Plan
 
 
 def build(
@@ -78,17 +79,6 @@ def build(
     raise min(refusals, key=lambda refusal: not isinstance(refusal, UnseenSide))
 
 
-def list_stricter(clamps: ClampedSizes) -> list[ClampedSizes]:
-    """Return how else a network may be split that could not be split so: with the host checking
-    further sizes of those that it was found to have."""
-    stricter = []
-    if clamps.count and not clamps.guarded:
-        stricter.append(ClampedSizes(True, clamps.fixes_widths))
-    if clamps.widths and not clamps.fixes_widths:
-        stricter.append(ClampedSizes(clamps.guarded, True))
-    return stricter
-
-
 def build_with(
     network: Network,
     options: Options,
@@ -99,29 +89,30 @@ def build_with(
 ) -> SplitNetwork:
     """Split a bound network as `build` does. assigned: the attributes of modules that calls assign.
     clamps: whether the host checks sizes that bounds decide. Raises Unsplittable."""
-    rolled: frozenset[Location] = frozenset()
-    unseen: UnseenSide | None = None
+    plan = Plan()
+    refused: Unsplittable | None = None  # what another plan shall mend
+    detours: frozenset[Location] = frozenset()
     while True:
         analysis_started = time.monotonic()
         watch("specialising")
         partial = options.emitter.partial
         try:
-            specialised = specialise(
-                network.model, network.calls, assigned, partial, rolled, clamps
-            )
+            specialised = specialise(network.model, network.calls, assigned, partial, plan, clamps)
         except Unsplittable as problem:
             # a loop that cannot stay one: an example of the side is the remedy
-            raise unseen or problem from None
+            raise refused or problem from None
+        if isinstance(refused, UncompilableRegion) and specialised.detours <= detours:
+            raise refused  # the program is the same
+        detours = specialised.detours
         try:
             return compile_and_check(
                 network, options, specialised, (started, analysis_started), watch
             )
-        except UnseenSide as refusal:
-            # each iteration of an unrolled loop has sides of its own
-            loops = specialised.unrolled.get((refusal.path, refusal.line), set())
-            if loops <= rolled:
+        except (UnseenSide, UncompilableRegion) as refusal:
+            following = change_plan(plan, refusal, specialised)
+            if following == plan:
                 raise
-            rolled, unseen = rolled | loops, refusal
+            plan, refused = following, refusal
 
 
 def compile_and_check(

@@ -17,7 +17,7 @@ from regraft.splitting.compiling.region_comparison import (
     program_function,
     trace_program,
 )
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import UncompilableRegion, Unsplittable
 from regraft.splitting.program.residual import Region
 from regraft.splitting.program.statements import write_statement
 from regraft.splitting.sampling.branch_exploration import RegionModule, common_sizes
@@ -100,8 +100,8 @@ def export_island(
     """Write the region to `directory` as an archive of torch.export, which the host runs with
     torch, and return its entry in the manifest.
 
-    reason: why the compiler cannot take the region; the entry has it. Raises Unsplittable where
-    torch.export cannot take it either, or gives other results.
+    reason: why the compiler cannot take the region; the entry has it. Raises UncompilableRegion
+    where torch.export cannot take it either, or gives other results.
     """
     file = f"island_{region.number}.pt2"
     try:
@@ -111,7 +111,8 @@ def export_island(
         torch.export.save(exported, directory / file)
     except Exception as problem:
         both = f"{reason}; torch.export cannot take it either: {first_line(problem)}"
-        raise Unsplittable(*region.place, f"{region_text(region)}: {both}") from problem
+        reason = f"{region_text(region)}: {both}"
+        raise UncompilableRegion(region.place, reason, frozenset(region.places)) from problem
     used = list(range(len(region.inputs)))
     return {
         "file": file,

@@ -45,10 +45,27 @@ RESIZES = frozenset({"resize_", "resize_as_"})
 
 
 def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
-    """Return a copy of the tensor after `tensor[index] = value`."""
+    """Return a copy of the tensor after `tensor[index] = value`.
+
+    Rows for a mask or for positions go to `index_put`: the assignment looks whether there is a
+    single one, which would be taken for the size that a trace has.
+    """
+    if is_put(tensor, index, value):
+        return tensor.index_put((index,), value)
     tensor = tensor.clone()
     tensor[index] = value
     return tensor
+
+
+def is_put(tensor: torch.Tensor, index: Any, value: Any) -> bool:
+    """Return whether `tensor[index] = value` is `index_put`: the index is a mask or has positions,
+    and the value has no more dimensions than the part that is assigned."""
+    if not isinstance(index, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return False
+    is_mask = index.dtype == torch.bool
+    dims = tensor.ndim + 1 - index.ndim if is_mask else tensor.ndim - 1 + index.ndim
+    is_index = index.ndim > 0 and (is_mask or index.dtype == torch.int64)
+    return bool(is_index and value.dtype == tensor.dtype and 0 < value.ndim <= dims)
 
 
 def is_number_of_host(state: Specialisation, index: Value) -> bool:

@@ -38,6 +38,7 @@ from regraft.splitting.specialising.elements import (
     rebuild_value,
 )
 from regraft.splitting.specialising.list_lengths_and_aliases import note_partly_aliased, note_ragged
+from regraft.splitting.specialising.object_choices import join_objects
 from regraft.splitting.specialising.object_unification import unify
 from regraft.splitting.specialising.state import Specialisation
 
@@ -93,7 +94,7 @@ def join_name(state: Specialisation, key: str, ends: list[tuple[list[Step], Name
         return join_partial(state, key, path_values) if is_variable(state, key) else {}
     value = join_values(state, key, path_values)
     if any(path_value.partial for _, path_value in path_values):
-        value = replace(value.with_constant(False), partial=True)
+        value = mark_partial(value)
     return {key: value}
 
 
@@ -146,7 +147,14 @@ def join_partial(
             return {}
         assign_at_end(key, [(steps, value) for steps, _ in path_values])
         value = HostValue(value.example, name(key))
-    return {key: replace(value.with_constant(False), partial=True)}
+    return {key: mark_partial(value)}
+
+
+def mark_partial(value: Value) -> Value:
+    """Return the value as one that only some of the paths here assign."""
+    if isinstance(value, LostValue):
+        value = value.drop_constants()
+    return replace(value.with_constant(False), partial=True)
 
 
 def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
@@ -175,6 +183,8 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
         return LostValue(name(key))  # its elements are joined
     if share_value(values):
         return first
+    if (one_of_several := join_objects(state, key, path_values)) is not None:
+        return one_of_several
     tensors = [value for value in values if isinstance(value, TensorValue)]
     if len(tensors) == len(values):
         return join_tensors(state, key, tensors)
@@ -197,9 +207,11 @@ def open_elements(state: Specialisation, values: list[Value]) -> bool:
 
 
 def share_value(values: list[Value]) -> bool:
-    """Return whether all values are the same constant or object, so that one can stand for all, or
-    are records of one class."""
+    """Return whether all values are the same constant or object, or the same choice of objects, so
+    that one can stand for all, or are records of one class."""
     first, kinds = values[0], {type(value) for value in values}
+    if kinds == {LostValue}:
+        return all(value is first for value in values)
     if kinds == {RecordValue}:
         return len({type(value.example) for value in values}) == 1
     return kinds == {StaticValue} and all(

@@ -65,6 +65,19 @@ class ClampedSizes:
         return (self.guarded, self.fixes_widths) == (other.guarded, other.fixes_widths)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is specialised otherwise than usual, since the program that came of it could not be
+    split.
+
+    rolled: loops over ranges that are not unrolled. followed: statements of which the calls are
+    followed, where they could be one operation. Both by file and line.
+    """
+
+    rolled: frozenset[Location] = frozenset()
+    followed: frozenset[Location] = frozenset()
+
+
 class Cases(Exception):
     """Signals that a value has to be the constant that it may be, or not: the statement is
     specialised for each.
@@ -185,8 +198,9 @@ class Specialisation:
     joined_values: dict[tuple[int, ...], TensorValue] = field(default_factory=dict)
 
     # loops
-    # loops over ranges that are not unrolled, by file and line
-    rolled: frozenset[Location] = frozenset()
+    plan: Plan = field(default_factory=Plan)
+    # statements of `plan.followed` with a call that was followed therefore
+    detours: set[Location] = field(default_factory=set)
     # by the places of decisions: the unrolled loops over ranges around them
     unrolled: dict[Location, set[Location]] = field(default_factory=dict)
     loops: list[FollowedLoop] = field(default_factory=list)
