@@ -107,7 +107,12 @@ def export_island(
     try:
         exported = trace_program(region, module)
         network = program_function(exported)
-        compare_values(region, module, lambda sample: list(network(*sample)), "torch.export")
+
+        def run(sample: tuple[torch.Tensor, ...]) -> list[Any]:
+            """Return the results of the program; sizes are tensors, as for the host."""
+            return [torch.as_tensor(result) for result in network(*sample)]
+
+        compare_values(region, module, run, "torch.export")
         torch.export.save(exported, directory / file)
     except Exception as problem:
         both = f"{reason}; torch.export cannot take it either: {first_line(problem)}"

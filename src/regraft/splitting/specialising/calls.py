@@ -131,7 +131,7 @@ def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value
     if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
     if is_message(callee.example):
-        return leave_out_message(state, node)
+        return leave_out_message(state, node, callee.example)
     args, keywords = evaluate_arguments(state, node, either=True)
     function = callee.example
     choose_truths(state, node, function, keywords)
