@@ -49,3 +49,18 @@ def test_an_element_at_a_number_leaves_all_sizes_open() -> None:
     result = regraft.split(model, calls, cache=False, measure=False)
     boxes = torch.randn(131, 6)
     assert difference(result(boxes), model(boxes)) == ""
+
+
+def test_a_row_at_a_number_is_given_for_a_single_row_too() -> None:
+    torch.manual_seed(0)
+
+    class Row(widths.Rows):
+        def forward(self, x: Any) -> Any:
+            number = int(x.abs().sum()) % x.shape[0]
+            return self.a(x[number]) if x.sum() > 0 else x[number - 1]
+
+    model = Row().eval()
+    calls = [Row.inputs(number) for number in range(8)]
+    result = regraft.split(model, calls, cache=False, measure=False)
+    for rows in (torch.randn(1, 6), torch.ones(1, 6), torch.randn(300, 6)):
+        assert difference(result(rows), model(rows)) == ""
