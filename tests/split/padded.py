@@ -26,4 +26,27 @@ class PaddedWindows(Small):
         return self.a(windows).reshape(-1, 6)[:count]
 
 
+class PaddedImage(Small):
+    """Twelve examples with twelve pairs of paddings."""
+
+    @staticmethod
+    def inputs(number):
+        scale = (0.3, 1, 3)[number % 3]
+        return (torch.randn(1, 1, 4 + number % 3, 5 + number % 4) * scale,)
+
+    def forward(self, x):
+        height, width = x.shape[-2:]
+        x = F.pad(x, (0, -width % 4, 0, -height % 4))
+        return x if x.sum() > 0 else -x
+
+
+class KeepsPrefix(Small):
+    """ONNX has no cumulative product; the size of what is kept leaves the sub-network."""
+
+    def forward(self, x):
+        kept = torch.cat([x, x])[: (x[:, 0] > -1).long().cumprod(0).sum().item() + 1]
+        return kept, kept.shape[0] * 2
+
+
 PROGRAMS = (PaddedRows, PaddedWindows)
+FURTHER_PROGRAMS = (PaddedImage, KeepsPrefix)

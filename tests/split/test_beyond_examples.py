@@ -33,6 +33,7 @@ ANSWERED = {
     domain.Remainder,
     domain.RemainderOfFloats,
     domain.RoundedDown,
+    domain.RowsOfAMask,
     domain.RunningSum,
     domain.ShiftedRight,
     domain.Sum,
@@ -52,7 +53,6 @@ REFUSED = {
     domain.StridesDecide,
     domain.ContainsInATensor,
     domain.ContainsInAnArray,
-    domain.RowsOfAMask,
     domain.SmallestOfAnArray,
     domain.ValueAsText,
 }

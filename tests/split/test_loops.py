@@ -18,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("without_gradients")
 
 # the words of the refusals of those that cannot be split yet
 REFUSED = {
-    loops.CachedGeneration: "argument 'is_causal' must be bool",
     loops.TensorBeamSearch: "Expected reduction dim to be specified",
 }
 

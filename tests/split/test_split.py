@@ -516,7 +516,6 @@ REFUSED = {
     "Data": "used elsewhere is changed",
     "Mode": "local tensors and lists only",
     "Numpy": "name numpy",
-    "Chosen": "different types or shapes",
     "Alternates": "state from call to call",
     "Prepares": "state from call to call",
     "Asks": "state from call to call",

@@ -31,6 +31,18 @@ class UnseenSide(Unsplittable):
     """
 
 
+class UncompilableRegion(Unsplittable):
+    """Signals that nothing can take a region.
+
+    The network may be split where the calls in its statements are followed. places: the file and
+    line of each statement.
+    """
+
+    def __init__(self, place: tuple[str, int], reason: str, places: frozenset[tuple[str, int]]):
+        super().__init__(*place, reason)
+        self.places = places
+
+
 class ReadInside(Unsplittable):
     """Signals that a call reads a value of a tensor, so that it has to be followed."""
 

@@ -6,11 +6,11 @@ regions' inputs, compile the regions, emit the artefact; it is then checked agai
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import replace
 
 from regraft.report.terminal import Watch, ignore
+from regraft.splitting.attempts import change_plan, list_stricter
 from regraft.splitting.build_options import Options
 from regraft.splitting.checking.decision_check import (
     check_split_network,
@@ -30,7 +30,7 @@ from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.program_outline import outline_of, region_facts
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report
-from regraft.splitting.errors import UnseenSide, Unsplittable
+from regraft.splitting.errors import UncompilableRegion, UnseenSide, Unsplittable
 from regraft.splitting.network import Network, Program
 from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.preconditions import StateGuard, check_calls, texts_of_parameters
@@ -50,7 +50,7 @@ from regraft.splitting.sampling.dynamic_sizes import guard_sizes
 from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
 from regraft.splitting.specialising.followed_code import Location
-from regraft.splitting.specialising.state import ClampedSizes
+from regraft.splitting.specialising.state import ClampedSizes, Plan
 
 
 def build(
@@ -63,16 +63,20 @@ def build(
     assigned = check_calls(network.model, network.path, network.calls)
     watch("loading the exporter")
     load_lazy_modules()
-    clamps = ClampedSizes()
-    try:
-        return build_with(network, options, assigned, clamps, started, watch)
-    except Unsplittable:
-        if not clamps.count:
-            raise
-        guarded = ClampedSizes(guarded=True)
-        with contextlib.suppress(Unsplittable):
-            return build_with(network, options, assigned, guarded, started, watch)
-        raise
+    refusals: list[Unsplittable] = []
+    attempts = [ClampedSizes()]
+    for clamps in attempts:  # which grows
+        try:
+            return build_with(network, options, assigned, clamps, started, watch)
+        except Unsplittable as problem:
+            refusals.append(problem)
+            attempts += [
+                following
+                for following in list_stricter(clamps)
+                if not any(following.checks_same(attempt) for attempt in attempts)
+            ]
+    # a side that no input took has a remedy: an example call of it
+    raise min(refusals, key=lambda refusal: not isinstance(refusal, UnseenSide))
 
 
 def build_with(
@@ -85,29 +89,30 @@ def build_with(
 ) -> SplitNetwork:
     """Split a bound network as `build` does. assigned: the attributes of modules that calls assign.
     clamps: whether the host checks sizes that bounds decide. Raises Unsplittable."""
-    rolled: frozenset[Location] = frozenset()
-    unseen: UnseenSide | None = None
+    plan = Plan()
+    refused: Unsplittable | None = None  # what another plan shall mend
+    detours: frozenset[Location] = frozenset()
     while True:
         analysis_started = time.monotonic()
         watch("specialising")
         partial = options.emitter.partial
         try:
-            specialised = specialise(
-                network.model, network.calls, assigned, partial, rolled, clamps
-            )
+            specialised = specialise(network.model, network.calls, assigned, partial, plan, clamps)
         except Unsplittable as problem:
             # a loop that cannot stay one: an example of the side is the remedy
-            raise unseen or problem from None
+            raise refused or problem from None
+        if isinstance(refused, UncompilableRegion) and specialised.detours <= detours:
+            raise refused  # the program is the same
+        detours = specialised.detours
         try:
             return compile_and_check(
                 network, options, specialised, (started, analysis_started), watch
             )
-        except UnseenSide as refusal:
-            # each iteration of an unrolled loop has sides of its own
-            loops = specialised.unrolled.get((refusal.path, refusal.line), set())
-            if loops <= rolled:
+        except (UnseenSide, UncompilableRegion) as refusal:
+            following = change_plan(plan, refusal, specialised)
+            if following == plan:
                 raise
-            rolled, unseen = rolled | loops, refusal
+            plan, refused = following, refusal
 
 
 def compile_and_check(

@@ -19,7 +19,7 @@ from regraft.splitting.specialising.network_specialisation import (
     specialise_network,
     start_specialisation,
 )
-from regraft.splitting.specialising.state import ClampedSizes, Specialisation
+from regraft.splitting.specialising.state import ClampedSizes, Plan, Specialisation
 
 MAX_FOLLOWED = 8  # example calls that specialisation is tried on
 
@@ -37,7 +37,7 @@ class Specialised:
     numbers. tensor_names: variables that hold a tensor somewhere. assigned: the attributes of
     modules that are variables of a call. messages: sentences on calls that only say something, and
     are left out. unrolled: the unrolled loops over ranges around each decision, by the place of the
-    decision.
+    decision. detours: the statements with a call that was followed because the plan says so.
     """
 
     steps: list[Step]
@@ -51,6 +51,7 @@ class Specialised:
     assigned: list[Attribute]
     messages: tuple[str, ...]
     unrolled: dict[Location, set[Location]]
+    detours: frozenset[Location]
 
 
 def specialise(
@@ -58,22 +59,20 @@ def specialise(
     calls: list[Call],
     assigned: list[Attribute],
     partial: bool,
-    rolled: frozenset[Location] = frozenset(),
-    clamps: ClampedSizes | None = None,
+    plan: Plan,
+    clamps: ClampedSizes,
 ) -> Specialised:
     """Return the network's residual program: its steps, and what they refer to. The attributes that
     calls assign, `assigned`, are taken off the modules meanwhile.
 
-    partial: whether a variable may have no value on some paths. rolled: loops over ranges, by file
-    and line, that stay loops. clamps: whether the host checks sizes that bounds decide, and their
-    count. Raises Unsplittable.
+    partial: whether a variable may have no value on some paths. plan: what is specialised otherwise
+    than usual. clamps: whether the host checks sizes that bounds decide, and their count. Raises
+    Unsplittable.
     """
     state, steps = run_without(
         model,
         assigned,
-        lambda attributes: follow_calls(
-            model, calls, attributes, partial, rolled, clamps or ClampedSizes()
-        ),
+        lambda attributes: follow_calls(model, calls, attributes, partial, plan, clamps),
     )
     return Specialised(
         steps,
@@ -87,6 +86,7 @@ def specialise(
         sorted(state.scratch),
         tuple(state.messages),
         state.unrolled,
+        frozenset(state.detours),
     )
 
 
@@ -108,14 +108,14 @@ def follow_calls(
     calls: list[Call],
     scratch: set[Attribute],
     partial: bool,
-    rolled: frozenset[Location],
+    plan: Plan,
     clamps: ClampedSizes,
 ) -> tuple[Specialisation, list[Step]]:
     """Specialise the network on the first call; on a later one where something cannot be run on the
     earlier ones, or a loop is never entered. Returns the state and the residual program.
 
     scratch: attributes of modules that calls assign. partial: whether a variable may have no value
-    on some paths. rolled: loops that stay loops. clamps: as in `specialise`. Where no call enters
+    on some paths. plan, clamps: as in `specialise`. Where no call enters
     all loops, the first program is returned; raises Unrunnable where no call can be followed.
     """
     first_error: Unrunnable | None = None
@@ -125,7 +125,7 @@ def follow_calls(
     number = 0
     while number < min(len(calls), MAX_FOLLOWED):
         state = start_specialisation(model)
-        state.mutable, state.rolled, state.clamps = mutable, rolled, clamps
+        state.mutable, state.plan, state.clamps = mutable, plan, clamps
         try:
             with record_stores(model) as state.stored_attributes:
                 steps = specialise_network(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 
 import torch
@@ -89,7 +90,8 @@ def resized_samples(region: Region, *, every_size: bool) -> Iterator[Sample]:
     where no sizes differ.
 
     First all sizes change together, where sizes whose difference is always the same keep it, then
-    each group of sizes that are always equal alone.
+    each group of sizes that are always equal alone. Where a number of the host is no position among
+    so many elements, a sample follows in which it is one.
     """
     generator = torch.Generator().manual_seed(0)
     groups = axes_by_sizes(region)
@@ -106,7 +108,22 @@ def resized_samples(region: Region, *, every_size: bool) -> Iterator[Sample]:
     for offsets in (together, *alone):
         for size in range(1, EVERY_SIZE + 1) if every_size else COMPARED_SIZES:
             sizes = {axis: size + offset for axis, offset in offsets.items()}
-            yield resize(sample, sizes, generator)
+            resized = resize(sample, sizes, generator)
+            yield resized
+            if (with_positions := fit_positions(region, resized, size)) is not None:
+                yield with_positions
+
+
+def fit_positions(region: Region, sample: Sample, size: int) -> Sample | None:
+    """Return the sample with those whole numbers of the host that are no positions among `size`
+    elements replaced by positions; None where all are."""
+    changed = tuple(
+        tensor % max(size, 1)
+        if key in region.numbers and tensor.dtype == torch.int64 and not -size <= tensor < size
+        else tensor
+        for key, tensor in zip(region.inputs, sample, strict=True)
+    )
+    return None if all(map(operator.is_, changed, sample)) else changed
 
 
 def axes_by_sizes(region: Region) -> dict[tuple[int, ...], list[Axis]]:

@@ -124,7 +124,8 @@ def compare_sizes(
         limits = limits_of(region, module, sized_by_data)
     except DecidesByData as problem:
         raise Uncompilable(str(problem)) from problem
-    for sample in resized_samples(region, every_size=not limits.guarded):
+    every_size = not limits.guarded
+    for sample in (*region.further, *resized_samples(region, every_size=every_size)):
         is_inside = limits.holds(sample)
         try:
             is_compared = compare_changed(module, run, sample, name, difference)

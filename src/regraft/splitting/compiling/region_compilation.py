@@ -17,7 +17,7 @@ from regraft.splitting.compiling.region_comparison import (
     program_function,
     trace_program,
 )
-from regraft.splitting.errors import Unsplittable
+from regraft.splitting.errors import UncompilableRegion, Unsplittable
 from regraft.splitting.program.residual import Region
 from regraft.splitting.program.statements import write_statement
 from regraft.splitting.sampling.branch_exploration import RegionModule, common_sizes
@@ -100,18 +100,24 @@ def export_island(
     """Write the region to `directory` as an archive of torch.export, which the host runs with
     torch, and return its entry in the manifest.
 
-    reason: why the compiler cannot take the region; the entry has it. Raises Unsplittable where
-    torch.export cannot take it either, or gives other results.
+    reason: why the compiler cannot take the region; the entry has it. Raises UncompilableRegion
+    where torch.export cannot take it either, or gives other results.
     """
     file = f"island_{region.number}.pt2"
     try:
         exported = trace_program(region, module)
         network = program_function(exported)
-        compare_values(region, module, lambda sample: list(network(*sample)), "torch.export")
+
+        def run(sample: tuple[torch.Tensor, ...]) -> list[Any]:
+            """Return the results of the program; sizes are tensors, as for the host."""
+            return [torch.as_tensor(result) for result in network(*sample)]
+
+        compare_values(region, module, run, "torch.export")
         torch.export.save(exported, directory / file)
     except Exception as problem:
         both = f"{reason}; torch.export cannot take it either: {first_line(problem)}"
-        raise Unsplittable(*region.place, f"{region_text(region)}: {both}") from problem
+        reason = f"{region_text(region)}: {both}"
+        raise UncompilableRegion(region.place, reason, frozenset(region.places)) from problem
     used = list(range(len(region.inputs)))
     return {
         "file": file,

@@ -25,6 +25,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
+from regraft.splitting.compiling.elements_by_number import ElementsByNumber
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.branch_exploration import RegionModule
 
@@ -96,6 +97,7 @@ def symbolic_guards(
         without_fast_path(),
         _DecidedSqueezes(),
         _SizesAsNumbers(),
+        ElementsByNumber(),
         decisions.of_code(),
         mode,
     ):

@@ -116,7 +116,7 @@ ISLAND = '''    def island(self, entry):
                 if value.ndim != len(shape) or any(size not in (None, own) for size, own in sizes):
                     raise ValueError(f"{entry['file']} takes {shape}, not {value.shape}")
             tensors = [torch.from_numpy(numpy.array(value, order="C")) for value in values.values()]
-            return [output.numpy() for output in network(*weights, *tensors)]
+            return [torch.as_tensor(output).numpy() for output in network(*weights, *tensors)]
 
         return run
 

@@ -106,7 +106,8 @@ class Region:
     times of the compiled region and of torch; None where they were not measured. sizes: the inputs
     that are sizes of tensors, which another region or the host has computed. numbers: the inputs
     that are Python numbers of the host. made_up: how many
-    samples, the last ones, no run gave: they are of sizes that no run has.
+    samples, the last ones, no run gave: they are of sizes that no run has. further: inputs of other
+    sizes, on which the compiled region is compared beside the samples.
     """
 
     number: int
@@ -124,6 +125,7 @@ class Region:
     sizes: frozenset[str] = frozenset()
     numbers: frozenset[str] = frozenset()
     made_up: int = 0
+    further: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
 
 
 Step = TensorStep | HostStep | Branch | Loop | RegionStep

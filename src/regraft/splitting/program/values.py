@@ -209,10 +209,17 @@ class EitherValue(ValueBase):
 @dataclass(frozen=True, slots=True)
 class LostValue(ValueBase):
     """The value of a name that nothing may read, because its type differs between the paths
-    here, or for another reason, which messages give after the name."""
+    here, or for another reason, which messages give after the name.
+
+    objects: the modules, functions or None of which the name holds one; a statement that reads the
+    name is specialised for each (object_choices.py). position: the variable of the host that holds
+    which. Without objects nothing can read the name.
+    """
 
     code: ast.expr
     reason: str = "has different types or shapes on the paths that lead here"
+    objects: tuple[StaticValue, ...] = ()
+    position: str = ""
 
     @property
     def example(self) -> Any:
@@ -223,6 +230,10 @@ class LostValue(ValueBase):
     def second_example(self) -> Any:
         """Return None: there is no example."""
         return None
+
+    def drop_constants(self) -> LostValue:
+        """Return the value without the objects that it may be."""
+        return replace(self, objects=())
 
 
 ComputedValue: TypeAlias = HostValue | TensorValue

@@ -48,6 +48,7 @@ from regraft.splitting.sampling.number_operands import NumberOperands
 
 MAX_ITERATIONS = 10_000  # iterations of one loop
 MAX_SAMPLES = 6  # samples of one region, in different sizes
+MAX_FURTHER = 32  # samples of other sizes than these, which are only compared
 
 
 class RegionModule(torch.nn.Module):  # type: ignore[misc]
@@ -104,6 +105,20 @@ def common_sizes(shapes: list[torch.Size]) -> list[int | None]:
     """Return for each dimension the size that all shapes share, None where they differ; raise
     ValueError for shapes of several numbers of dimensions."""
     return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
+
+
+def check_shapes(region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
+    """Raise Unsplittable for inputs of a region that differ from its first sample in more than open
+    sizes."""
+    if not region.samples:
+        return
+    for tensor, first, dims in zip(inputs, region.samples[0], region.open, strict=True):
+        if tensor.dtype != first.dtype or closed_shape(tensor, dims) != closed_shape(first, dims):
+            raise Unsplittable(
+                *region.place,
+                f"region {region.number} gets inputs of several shapes, which cannot be"
+                " followed here",
+            )
 
 
 def shows_new_difference(sizes: list[torch.Size], sizes_of_samples: list[list[torch.Size]]) -> bool:
@@ -172,13 +187,14 @@ class Explorer:
         sample is taken back where the region raises."""
         region = self.regions[step.number]
         inputs = tuple(as_tensor(names[key]) for key in region.inputs)
-        sample_count = len(region.samples)
+        sample_count, further_count = len(region.samples), len(region.further)
         self.add_sample(region, inputs)
         try:
             with torch.no_grad():
                 outputs = self.modules[step.number](*inputs)
         except Exception:
-            del region.samples[sample_count:]  # the inputs come from a state that never leads here
+            # the inputs come from a state that never leads here
+            del region.samples[sample_count:], region.further[further_count:]
             raise
         for key, value in zip(region.outputs, outputs, strict=True):
             if not isinstance(value, (torch.Tensor, int)):
@@ -187,24 +203,21 @@ class Explorer:
 
     def add_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
         """Append a copy of the inputs to the region's samples where their sizes are new, but no
-        more than `MAX_SAMPLES` unless a size differs for the first time. Raises Unsplittable for
+        more than `MAX_SAMPLES` unless a size differs for the first time; then to the further ones,
+        no more than `MAX_FURTHER`. Raises Unsplittable for
         inputs that differ from the first sample in more than open sizes."""
-        if region.samples:
-            for tensor, first, dims in zip(inputs, region.samples[0], region.open, strict=True):
-                if tensor.dtype != first.dtype or closed_shape(tensor, dims) != closed_shape(
-                    first, dims
-                ):
-                    raise Unsplittable(
-                        *region.place,
-                        f"region {region.number} gets inputs of several shapes, which cannot be"
-                        " followed here",
-                    )
+        check_shapes(region, inputs)
         sizes = [tensor.shape for tensor in inputs]
-        sizes_of_samples = [[tensor.shape for tensor in sample] for sample in region.samples]
-        if sizes not in sizes_of_samples and (
-            len(sizes_of_samples) < MAX_SAMPLES or shows_new_difference(sizes, sizes_of_samples)
-        ):
+        sizes_of_samples, sizes_of_further = (
+            [[tensor.shape for tensor in sample] for sample in samples]
+            for samples in (region.samples, region.further)
+        )
+        if sizes in sizes_of_samples:
+            return
+        if len(sizes_of_samples) < MAX_SAMPLES or shows_new_difference(sizes, sizes_of_samples):
             region.samples.append(tuple(tensor.clone() for tensor in inputs))
+        elif sizes not in sizes_of_further and len(sizes_of_further) < MAX_FURTHER:
+            region.further.append(tuple(tensor.clone() for tensor in inputs))
 
     def run_host_statement(self, statement: Statement, names: dict[str, Any]) -> str:
         """Run a statement of the host and return how it left its block: "break", "continue" or

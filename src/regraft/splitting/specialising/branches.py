@@ -25,6 +25,7 @@ from regraft.splitting.program.values import (
 from regraft.splitting.specialising.code_running import is_constant_tensor
 from regraft.splitting.specialising.either_values import bind_alternative, find_tested_constant
 from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length, is_ragged
+from regraft.splitting.specialising.object_choices import ObjectSides
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import is_stand_in, read_sequence, test_stand_in
 from regraft.splitting.specialising.state import Specialisation
@@ -100,9 +101,12 @@ def decide_value(
     """Follow both sides of a decision, the true one first, and return the value that both store
     under `key`; raise Unsplittable for values of different types or shapes."""
     decide(state, node, test, sides[0], sides[1], labels)
-    if isinstance(state.names[key], LostValue):
+    value = state.names[key]
+    if isinstance(value, LostValue):
+        if isinstance(node, ast.IfExp) and value.objects:
+            raise ObjectSides(node)
         raise state.refuse(node, "the sides of this expression have different types or shapes")
-    return state.names[key]
+    return value
 
 
 def narrow_names(state: Specialisation, test: ast.expr, holds: bool) -> None:

@@ -38,6 +38,7 @@ from regraft.splitting.specialising.changing_calls import (
     check_changed_container,
 )
 from regraft.splitting.specialising.code_running import run_operation
+from regraft.splitting.specialising.constant_tables import choose_truths
 from regraft.splitting.specialising.deciding_modules import has_to_be_followed, run_as_operation
 from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.followed_code import LocalFunction
@@ -130,9 +131,10 @@ def call_function(state: Specialisation, node: ast.Call, callee: Value) -> Value
     if not isinstance(callee, StaticValue):
         raise state.refuse(node, "what is called here is known only at run time")
     if is_message(callee.example):
-        return leave_out_message(state, node)
+        return leave_out_message(state, node, callee.example)
     args, keywords = evaluate_arguments(state, node, either=True)
     function = callee.example
+    choose_truths(state, node, function, keywords)
     if any(function is builtin for builtin in ITERATING_BUILTINS):
         args = [read_sequence(state, node, argument) for argument in args]
     operands = [*args, *keywords.values()]

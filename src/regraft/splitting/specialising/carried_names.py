@@ -23,7 +23,7 @@ from regraft.splitting.program.values import (
 from regraft.splitting.specialising.either_values import fits_either, is_equal_constant, mixes_none
 from regraft.splitting.specialising.elements import has_part_names, rebuild_value
 from regraft.splitting.specialising.list_lengths_and_aliases import note_ragged
-from regraft.splitting.specialising.path_joins import open_elements
+from regraft.splitting.specialising.path_joins import open_elements, pack_tuple
 from regraft.splitting.specialising.state import Specialisation
 
 
@@ -41,11 +41,22 @@ def carry_over_names(
     """Set `state.names` to what the names hold at the start of any iteration, given the names at
     the end of each path through one (`ends`); the loop's variable stays."""
     target = header[0] if header is not None else None
-    for _, end in ends:
+    for steps, end in ends:
         state.names = {
             key: value if key == target else carry_over(state, node, key, value, end.get(key))
             for key, value in state.names.items()
         }
+        for key, value in state.names.items():
+            if isinstance(value, EitherValue) and key in end and end[key].fields:
+                state.names[key] = carry_over_tuple(key, value, steps, end)
+
+
+def carry_over_tuple(key: str, value: EitherValue, steps: list[Step], end: Names) -> Value:
+    """Return the value of a name that may be None, after a step at the end of the iteration in
+    which the host assigns to the name the tuple that it holds element by element there; a LostValue
+    for elements that are not plain."""
+    is_assigned = pack_tuple(key, steps, end) is not end[key]
+    return value if is_assigned else LostValue(name(key))
 
 
 def carry_over(
@@ -57,7 +68,7 @@ def carry_over(
     The value becomes a LostValue, or NotSettled is raised, where the type changes (`lose_value`).
     """
     if isinstance(value, LostValue):
-        return value
+        return carry_over_objects(value, end)
     if end is None:
         is_assigned = key in assigned_names(ast.Module([node], []))  # type: ignore[list-item]
         if not is_assigned and isinstance(value, StaticValue):
@@ -81,6 +92,12 @@ def carry_over(
     if getattr(node, "peeled", False) and mixes_none([value, end]):
         return allow_none(state, key, value, end)
     return lose_value(state, node, key)
+
+
+def carry_over_objects(value: LostValue, end: Value | None) -> LostValue:
+    """Return the value of a name that nothing may read, or that holds one of several objects: these
+    are not known any more where an iteration changes the name."""
+    return value if end is value else value.drop_constants()
 
 
 def carry_over_type(
@@ -150,8 +167,12 @@ def lose_value(state: Specialisation, node: ast.AST, key: str) -> Value:
 
 def loses_value(state: Specialisation, entry: Names) -> bool:
     """Return whether a name of `entry`, the names at the start of the iteration, had a value there
-    and is a LostValue now, or may be None now and could not be then."""
+    and is a LostValue now, or may be None now and could not be then, or was one of several objects
+    that are not known now."""
     return any(
+        bool(getattr(value, "objects", ())) and not getattr(state.names[key], "objects", ())
+        for key, value in entry.items()
+    ) or any(
         isinstance(state.names[key], kind) and not isinstance(value, kind)
         for key, value in entry.items()
         for kind in (LostValue, EitherValue)

@@ -35,6 +35,7 @@ from regraft.splitting.specialising.constant_tables import check_host_operands
 from regraft.splitting.specialising.followed_code import NotRun
 from regraft.splitting.specialising.list_lengths_and_aliases import length_depends, note_ragged
 from regraft.splitting.specialising.sizes_by_numbers import open_sizes_by_numbers
+from regraft.splitting.specialising.slice_widths import fix_widths
 from regraft.splitting.specialising.stand_ins import holds_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
@@ -99,8 +100,9 @@ def run_code(state: Specialisation, node: ast.AST, code: ast.expr) -> ComputedVa
     )
     if not isinstance(value, TensorValue):
         return value
-    value = open_sizes_by_numbers(state, node, value)
-    return settle_clamped_sizes(state, node, value, observation)
+    opened = open_sizes_by_numbers(state, node, value)
+    fixed = fix_widths(state, node, value, opened)
+    return fixed or settle_clamped_sizes(state, node, opened, observation)
 
 
 def list_operands(state: Specialisation, code: ast.expr) -> list[Value]:

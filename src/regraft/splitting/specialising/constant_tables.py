@@ -11,8 +11,9 @@ import torch
 
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import possible_constants
+from regraft.splitting.program.residual_expressions import is_torch
 from regraft.splitting.program.statements import read_names
-from regraft.splitting.program.values import StaticValue, Value
+from regraft.splitting.program.values import HostValue, StaticValue, Value
 from regraft.splitting.specialising.stand_ins import holds_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
@@ -21,6 +22,8 @@ MODULE_CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDi
 PARAMETER_CONTAINERS = (torch.nn.ParameterList, torch.nn.ParameterDict)
 DICTIONARIES = (dict, collections.OrderedDict)  # a subclass may answer for keys that it lacks
 _WITH_KEYS = (torch.nn.ModuleDict, torch.nn.ParameterDict, *DICTIONARIES)
+# keywords of functions of torch that an exporter takes as constants
+_SELECTING = frozenset({"is_causal", "descending", "largest", "keepdim", "stable", "align_corners"})
 MAX_TABLE_LENGTH = 4096  # most numbers of a range that are written down
 
 
@@ -36,6 +39,24 @@ class Choice(Exception):
     def __init__(self, index: ast.expr, keys: list[Any], count: int, error: str) -> None:
         super().__init__()
         self.index, self.keys, self.count, self.error = index, keys, count, error
+
+
+def choose_truths(
+    state: Specialisation, node: ast.Call, function: Any, keywords: dict[str, Value]
+) -> None:
+    """Replace in `keywords`, of a call of a function of torch, the truth values that the host
+    computes and that select what the function does (`_SELECTING`) by the chosen ones; raise Choice
+    for one that is not chosen yet. Nothing is replaced for another function."""
+    for keyword in node.keywords if is_torch(function) else []:
+        value = keywords.get(keyword.arg or "")
+        if keyword.arg not in _SELECTING or not isinstance(value, HostValue):
+            continue
+        if type(value.example) is not bool:
+            continue
+        chosen = state.chosen_indices.get(id(keyword.value))
+        if chosen is None:
+            raise Choice(keyword.value, [False, True], 0, "TypeError")
+        keywords[keyword.arg] = chosen
 
 
 def write_table(value: StaticValue) -> StaticValue:

@@ -22,6 +22,7 @@ from regraft.splitting.specialising.elements import make_tuple
 from regraft.splitting.specialising.host_displays import write_new_dictionary
 from regraft.splitting.specialising.object_changes import set_place
 from regraft.splitting.specialising.record_fields import operate_on_records
+from regraft.splitting.specialising.slice_widths import find_width
 from regraft.splitting.specialising.stand_ins import holds_stand_in, make_object
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_number, read_slice_bound
@@ -119,6 +120,7 @@ def evaluate_slice(state: Specialisation, node: ast.Slice) -> Value:
     ]
     bounds = [bind_number(state, bound) for bound in bounds]
     code = copy.copy(node)
+    code.width = find_width(state, node, bounds[0] if node.lower else None)  # type: ignore[attr-defined]
     for field, bound in zip(bound_nodes, bounds, strict=True):
         setattr(code, field, bound.code)
     return (HostValue if has_kind(bounds, HostValue) else StaticValue)(None, code)

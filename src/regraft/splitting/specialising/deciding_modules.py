@@ -80,10 +80,21 @@ def module_decides(
     operands: list[Value],
 ) -> bool:
     """Return whether a module beyond torch.nn decides by values of tensors, or by sizes that
-    values decide."""
+    values decide, or has to be followed for another reason."""
     return is_custom(module) and (
-        may_decide(state, code, operands) or depends_on_sizes(state, node, code)
+        has_to_detour(state)
+        or may_decide(state, code, operands)
+        or depends_on_sizes(state, node, code)
     )
+
+
+def has_to_detour(state: Specialisation) -> bool:
+    """Return whether the calls of the statement have to be followed, as the plan says, and note
+    that."""
+    if state.location not in state.plan.followed:
+        return False
+    state.detours.add(state.location)
+    return True
 
 
 def run_as_operation(
@@ -92,6 +103,8 @@ def run_as_operation(
     """Run a function that gives tensors, or a constant, as one operation, and return its value.
     Returns None, so that the function is followed, where no operand is a tensor, one is a container
     of the host, or values or sizes decide what is computed, and for other results."""
+    if has_to_detour(state):
+        return None
     has_containers = any(
         isinstance(operand.example, (list, dict)) and not is_display(operand)
         for operand in operands

@@ -181,6 +181,12 @@ def has_part_names(key: str, value: Value, names: Names) -> bool:
     return bool(value.fields) and all(get_part_name(key, place) in names for place in value.fields)
 
 
+def list_inner_first(names: Names) -> list[str]:
+    """Return the names, those of elements before those of the tuples and records that have them, so
+    that the expression of a tuple in a tuple is known before that of the outer one."""
+    return sorted(names, key=lambda key: -key.count("__"))
+
+
 def rebuild_value(state: Specialisation, key: str, value: Value) -> HostValue | RecordValue:
     """Return the tuple or record of the name `key` with the present values of its elements'
     names."""

@@ -13,7 +13,13 @@ from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import Evaluate
-from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, Value
+from regraft.splitting.program.values import (
+    HostValue,
+    LostValue,
+    StaticValue,
+    TensorValue,
+    Value,
+)
 from regraft.splitting.specialising.attributes import evaluate_attribute
 from regraft.splitting.specialising.calls import evaluate_call, evaluate_lambda
 from regraft.splitting.specialising.code_running import read_number, run_code
@@ -40,6 +46,7 @@ from regraft.splitting.specialising.host_sets import (
     evaluate_set_display,
 )
 from regraft.splitting.specialising.indexing import evaluate_subscript
+from regraft.splitting.specialising.object_choices import ObjectChoice
 from regraft.splitting.specialising.operators import evaluate_operator
 from regraft.splitting.specialising.state import Specialisation
 
@@ -61,6 +68,8 @@ def evaluate_name(state: Specialisation, node: ast.Name) -> Value:
         key = frame.prefix + node.id
         value = state.names.get(key)
         if value is not None and (frame is state.frame or node.id in frame.own_names):
+            if isinstance(value, LostValue) and value.objects:
+                raise ObjectChoice(key)
             state.require_single_type(node, node.id, value)
             if value.partial and key not in state.guarded_names:
                 assert_assigned(state, node, key)

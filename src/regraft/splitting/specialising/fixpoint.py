@@ -19,7 +19,12 @@ from regraft.splitting.program.values import (
 )
 from regraft.splitting.specialising.branches import decide, evaluate_truth, specialise_apart
 from regraft.splitting.specialising.carried_names import carry_over_names, loses_value
-from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
+from regraft.splitting.specialising.elements import (
+    get_part_name,
+    has_part_names,
+    list_inner_first,
+    rebuild_value,
+)
 from regraft.splitting.specialising.followed_code import FollowedLoop
 from regraft.splitting.specialising.list_lengths_and_aliases import is_ragged
 from regraft.splitting.specialising.object_unification import unify
@@ -60,9 +65,9 @@ def forget_constants(state: Specialisation, node: ast.AST, keys: set[str]) -> No
             state.steps.append(HostStep(Assign(key, value.code)))
             if value.example is not None:
                 state.bind_name(key, convert_to_host(value))
-    for key, value in state.names.items():
-        if has_part_names(key, value, state.names):
-            state.names[key] = rebuild_value(state, key, value)
+    for key in list_inner_first(state.names):
+        if has_part_names(key, state.names[key], state.names):
+            state.names[key] = rebuild_value(state, key, state.names[key])
 
 
 def follow_to_fixpoint(

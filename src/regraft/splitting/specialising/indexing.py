@@ -37,6 +37,7 @@ from regraft.splitting.specialising.list_lengths_and_aliases import (
     note_ragged,
 )
 from regraft.splitting.specialising.object_methods import call_object_method
+from regraft.splitting.specialising.slice_widths import fix_length
 from regraft.splitting.specialising.stand_ins import (
     find_special_method,
     holds_stand_in,
@@ -161,7 +162,8 @@ def index_host_value(
     code = write_subscript(base, index)
     if is_beyond_example(state, base, index):
         return take_missing_element(state, code, base, base.example[-1])
-    return note_other_lengths(state, base, index, index_container(state, node, code))
+    element = note_other_lengths(state, base, index, index_container(state, node, code))
+    return fix_length(state, index, element)
 
 
 def slice_tuple(state: Specialisation, node: ast.Subscript, base: HostValue, index: Value) -> Value:

@@ -9,7 +9,11 @@ from typing import Any
 import torch
 
 from regraft.splitting.program.residual import HostStep
-from regraft.splitting.program.residual_expressions import is_static_object, tensors_in
+from regraft.splitting.program.residual_expressions import (
+    is_integer_scalar,
+    is_static_object,
+    tensors_in,
+)
 from regraft.splitting.program.statements import StoreItem, read_names
 from regraft.splitting.program.values import (
     EitherValue,
@@ -41,10 +45,27 @@ RESIZES = frozenset({"resize_", "resize_as_"})
 
 
 def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
-    """Return a copy of the tensor after `tensor[index] = value`."""
+    """Return a copy of the tensor after `tensor[index] = value`.
+
+    Rows for a mask or for positions go to `index_put`: the assignment looks whether there is a
+    single one, which would be taken for the size that a trace has.
+    """
+    if is_put(tensor, index, value):
+        return tensor.index_put((index,), value)
     tensor = tensor.clone()
     tensor[index] = value
     return tensor
+
+
+def is_put(tensor: torch.Tensor, index: Any, value: Any) -> bool:
+    """Return whether `tensor[index] = value` is `index_put`: the index is a mask or has positions,
+    and the value has no more dimensions than the part that is assigned."""
+    if not isinstance(index, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return False
+    is_mask = index.dtype == torch.bool
+    dims = tensor.ndim + 1 - index.ndim if is_mask else tensor.ndim - 1 + index.ndim
+    is_index = index.ndim > 0 and (is_mask or index.dtype == torch.int64)
+    return bool(is_index and value.dtype == tensor.dtype and 0 < value.ndim <= dims)
 
 
 def is_number_of_host(state: Specialisation, index: Value) -> bool:
@@ -85,7 +106,8 @@ def store_element(state: Specialisation, target: ast.Subscript, value: Value) ->
             target, "assigning to an element is supported for local tensors and lists only"
         )
     index = convert_lists(state, target, index)
-    change = set_row if is_number_of_host(state, index) and base.example.ndim else set_element
+    is_number = is_number_of_host(state, index) or is_integer_scalar(index.example)
+    change = set_row if is_number and base.example.ndim else set_element
     function = state.alias_global("changed", change)
     code = ast.Call(function, [base.code, index.code, value.code], [])
     aliases = find_aliases(state, target, key)

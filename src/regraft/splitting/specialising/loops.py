@@ -144,10 +144,10 @@ def follow_generator(state: Specialisation, node: ast.For) -> bool:
 
 def keep_rolled(state: Specialisation, node: ast.For, iterable: Value) -> Value:
     """Return what a loop runs over; a known range as a value of the host where the loop is among
-    `state.rolled`, so that it is not unrolled."""
+    `state.plan.rolled`, so that it is not unrolled."""
     numbers = iterable.example
     place = state.frame.path, node.lineno
-    if place not in state.rolled or not isinstance(numbers, range) or len(numbers) < 2:
+    if place not in state.plan.rolled or not isinstance(numbers, range) or len(numbers) < 2:
         return iterable
     bounds: list[ast.expr] = [
         literal(bound) or ast.Constant(bound)

@@ -31,8 +31,14 @@ from regraft.splitting.program.values import (
     Value,
 )
 from regraft.splitting.specialising.either_values import is_equal_constant, mixes_none
-from regraft.splitting.specialising.elements import get_part_name, has_part_names, rebuild_value
+from regraft.splitting.specialising.elements import (
+    get_part_name,
+    has_part_names,
+    list_inner_first,
+    rebuild_value,
+)
 from regraft.splitting.specialising.list_lengths_and_aliases import note_partly_aliased, note_ragged
+from regraft.splitting.specialising.object_choices import join_objects
 from regraft.splitting.specialising.object_unification import unify
 from regraft.splitting.specialising.state import Specialisation
 
@@ -88,7 +94,7 @@ def join_name(state: Specialisation, key: str, ends: list[tuple[list[Step], Name
         return join_partial(state, key, path_values) if is_variable(state, key) else {}
     value = join_values(state, key, path_values)
     if any(path_value.partial for _, path_value in path_values):
-        value = replace(value.with_constant(False), partial=True)
+        value = mark_partial(value)
     return {key: value}
 
 
@@ -141,13 +147,20 @@ def join_partial(
             return {}
         assign_at_end(key, [(steps, value) for steps, _ in path_values])
         value = HostValue(value.example, name(key))
-    return {key: replace(value.with_constant(False), partial=True)}
+    return {key: mark_partial(value)}
+
+
+def mark_partial(value: Value) -> Value:
+    """Return the value as one that only some of the paths here assign."""
+    if isinstance(value, LostValue):
+        value = value.drop_constants()
+    return replace(value.with_constant(False), partial=True)
 
 
 def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
     """Let tuples and records in `state.names` consist of the joined values of their elements, where
     they have the same class and places on all paths; the others stay LostValues."""
-    for key in state.names:
+    for key in list_inner_first(state.names):
         values = [names[key] for names in path_names if key in names]
         are_split = all(
             has_part_names(key, names[key], names) for names in path_names if key in names
@@ -170,6 +183,8 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
         return LostValue(name(key))  # its elements are joined
     if share_value(values):
         return first
+    if (one_of_several := join_objects(state, key, path_values)) is not None:
+        return one_of_several
     tensors = [value for value in values if isinstance(value, TensorValue)]
     if len(tensors) == len(values):
         return join_tensors(state, key, tensors)
@@ -192,9 +207,11 @@ def open_elements(state: Specialisation, values: list[Value]) -> bool:
 
 
 def share_value(values: list[Value]) -> bool:
-    """Return whether all values are the same constant or object, so that one can stand for all, or
-    are records of one class."""
+    """Return whether all values are the same constant or object, or the same choice of objects, so
+    that one can stand for all, or are records of one class."""
     first, kinds = values[0], {type(value) for value in values}
+    if kinds == {LostValue}:
+        return all(value is first for value in values)
     if kinds == {RecordValue}:
         return len({type(value.example) for value in values}) == 1
     return kinds == {StaticValue} and all(

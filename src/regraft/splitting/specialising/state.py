@@ -48,13 +48,34 @@ T = TypeVar("T")
 
 @dataclass
 class ClampedSizes:
-    """Sizes that are equal in both worlds and depend on others (`settle_clamped_sizes`).
+    """Sizes that are equal in both worlds and depend on others (`settle_clamped_sizes`), and slices
+    of a known width between numbers of the host (`slice_widths`).
 
-    guarded: the host checks them; else they are open. count: how many there were so far.
+    guarded: the host checks such sizes; else they are open. fixes_widths: so for slices. count,
+    widths: how many sizes and slices there were so far.
     """
 
     guarded: bool = False
+    fixes_widths: bool = False
     count: int = 0
+    widths: int = 0
+
+    def checks_same(self, other: ClampedSizes) -> bool:
+        """Return whether the host checks the same kinds of sizes."""
+        return (self.guarded, self.fixes_widths) == (other.guarded, other.fixes_widths)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is specialised otherwise than usual, since the program that came of it could not be
+    split.
+
+    rolled: loops over ranges that are not unrolled. followed: statements of which the calls are
+    followed, where they could be one operation. Both by file and line.
+    """
+
+    rolled: frozenset[Location] = frozenset()
+    followed: frozenset[Location] = frozenset()
 
 
 class Cases(Exception):
@@ -177,8 +198,9 @@ class Specialisation:
     joined_values: dict[tuple[int, ...], TensorValue] = field(default_factory=dict)
 
     # loops
-    # loops over ranges that are not unrolled, by file and line
-    rolled: frozenset[Location] = frozenset()
+    plan: Plan = field(default_factory=Plan)
+    # statements of `plan.followed` with a call that was followed therefore
+    detours: set[Location] = field(default_factory=set)
     # by the places of decisions: the unrolled loops over ranges around them
     unrolled: dict[Location, set[Location]] = field(default_factory=dict)
     loops: list[FollowedLoop] = field(default_factory=list)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.errors import Unrunnable
+from regraft.splitting.errors import Unrunnable, Unsplittable
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep, Step
 from regraft.splitting.program.residual_expressions import is_static_object, leaf_expressions, name
@@ -20,6 +20,7 @@ from regraft.splitting.program.statements import (
     Raise,
     Return,
     raise_error,
+    raise_message,
     read_names,
 )
 from regraft.splitting.program.value_tests import is_truth_of_operand
@@ -42,6 +43,12 @@ from regraft.splitting.specialising.loops import (
     execute_continue,
     execute_for,
     execute_while,
+)
+from regraft.splitting.specialising.object_choices import (
+    ObjectChoice,
+    ObjectSides,
+    list_cases,
+    split_conditional,
 )
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.state import Cases, Specialisation
@@ -107,6 +114,32 @@ def specialise_choice(state: Specialisation, node: ast.stmt, choice: Choice) -> 
     reason = ast.Constant(f"{state.frame.path}:{node.lineno}: nothing has the index ")
     message = ast.JoinedStr([reason, ast.FormattedValue(index_value.code, conversion=-1)])
     arms.append((None, [HostStep(raise_error(choice.error, message))]))
+    state.steps.append(Branch(arms, node.lineno, state.frame.path, labels))
+
+
+def specialise_objects(state: Specialisation, node: ast.stmt, key: str) -> None:
+    """Specialise a statement once for each object that the name `key` may hold, each as an arm of a
+    branch, which is appended; join the arms' names in `state.names`. Where the statement cannot be
+    split with None, such as one that calls it, the host raises TypeError for that."""
+    one_of_several = state.names[key]
+    arms: list[tuple[ast.expr | None, list[Step]]] = []
+    ends, labels = [], []
+    for object_value, test, text in list_cases(state, key):
+        label = text
+        names = {**state.names, key: object_value}
+        try:
+            steps, after = specialise_apart(state, lambda: state.execute_block([node]), names)
+        except Unsplittable:
+            if object_value.example is not None:
+                raise
+            place = f"{state.frame.path}:{node.lineno}: {key} is None here"
+            steps, after, label = [HostStep(raise_message("TypeError", place))], names, ""
+        if after.get(key) is object_value:
+            after[key] = one_of_several
+        arms.append((test, steps))
+        ends.append((steps, after))
+        labels.append(label)
+    merge_paths(state, ends)
     state.steps.append(Branch(arms, node.lineno, state.frame.path, labels))
 
 
@@ -341,6 +374,16 @@ def execute_by_type(state: Specialisation, node: ast.stmt) -> None:
         except Choice as choice:
             state.steps[:], state.names = list(steps), state.fork_names(names)
             specialise_choice(state, node, choice)
+        except ObjectChoice as signal:
+            state.steps[:], state.names = list(steps), state.fork_names(names)
+            specialise_objects(state, node, signal.key)
+        except ObjectSides as signal:
+            state.steps[:], state.names = list(steps), state.fork_names(names)
+            statement = split_conditional(node, signal.node)
+            if statement is None:
+                reason = "the sides of this expression have different types or shapes"
+                raise state.refuse(signal.node, reason) from None
+            state.execute_block([statement])
     except Cases as cases:
         state.steps[:], state.names = steps, names
         specialise_cases(state, node, cases.key)

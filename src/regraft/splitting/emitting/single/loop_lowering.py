@@ -107,12 +107,16 @@ def bind_target(step: Loop, header: Names, inner: Graph, iterated: Value) -> Non
 
 def check_aliases_after_iteration(body_names: Names, aliases: dict[str, str]) -> None:
     """Raise Inexpressible where a name of `aliases` and the name it stands for no longer hold the
-    same list after an iteration."""
+    same list after an iteration, and where two other names do: each would get its own copy."""
     for key, first in aliases.items():
         if body_names.get(key, UNDEFINED) is not body_names.get(first, UNDEFINED):
             raise Inexpressible(
                 f"a list that is held twice ({first} and {key}), not so after an iteration,"
             )
+    for key, first in find_aliases([body_names]).items():
+        is_tuple = getattr(body_names[key], "kind", "") == "tuple"
+        if not is_tuple and aliases.get(key, key) != aliases.get(first, first):
+            raise Inexpressible(f"a list that is held twice after an iteration ({first} and {key})")
 
 
 def body_exit(
