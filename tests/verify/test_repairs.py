@@ -161,10 +161,11 @@ class ConfigCase:
     expected: dict[str, Any]
     original: dict[str, Any] | None = None
     line: str = ""
+    choices: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
 
     def problem(self, text: Any) -> Any:
         original = self.small if self.original is None else self.original
-        return ConfigProblem(original, self.small, text, self.line, {})
+        return ConfigProblem(original, self.small, text, self.line, self.choices)
 
 
 def normal(*dims: Any) -> Any:
@@ -369,6 +370,12 @@ FITS = {
     "enlarge_divided_sizes": ConfigCase({"heads": 4, "width": 32}, {"heads": 4, "width": 64}),
     "change_named_fields": ConfigCase({"window": None}, {"window": 2}),
     "add_missing_attribute": ConfigCase({"d": 1}, {"d": 1, "initializer_range": 0.02}),
+    "give_compared_words": ConfigCase(
+        {"mode": 32, "kind": "gelu"},
+        {"mode": "causal", "kind": "gelu"},
+        line="assert config.kind or config.mode in MODES",
+        choices={"mode": ("block", "causal", 3), "other": ("a",)},
+    ),
     "equalise_sizes": ConfigCase(SMALL_STAGES, {**SMALL_STAGES, "channel_list": [256, 32]}, STAGES),
     "restore_stages": ConfigCase(
         {"depths": [2, 2], "num_layers": 2}, BACKBONE_STAGES, BACKBONE_STAGES

@@ -149,6 +149,11 @@ FITS: _Table = (
     ),
     Repair(
         ANY_ERROR,
+        fields.give_compared_words,
+        "AssertionError: unknown mode",
+    ),
+    Repair(
+        ANY_ERROR,
         sizes.equalise_sizes,
         "RuntimeError: Given groups=1, weight of size [8, 768, 1, 1], expected input[1, 256, 8, 8]"
         " to have 768 channels, but got 256 channels instead",
@@ -206,6 +211,7 @@ _CONSTRUCTOR_FIXERS = (
     sizes.enlarge_divided_sizes,
     sizes.enlarge_to_multiples,
     fields.change_named_fields,
+    fields.give_compared_words,
     sizes.adjust_part_sizes,
     sizes.exchange_sizes,
 )

@@ -181,6 +181,17 @@ def add_missing_attribute(problem: ConfigProblem, match: re.Match[str]) -> Itera
         yield from ({**problem.small, name: value} for value in MISSING_ATTRIBUTE_VALUES)
 
 
+def give_compared_words(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield the configuration with each string that the file compares a field with, or under which
+    it looks the field up, for the fields that the error names; then for those that its line
+    names."""
+    for text in (problem.text, problem.line):
+        for name, value in problem.small.items():
+            if re.search(rf"\b{re.escape(name)}\b", text):
+                words = (word for word in problem.choices.get(name, ()) if isinstance(word, str))
+                yield from ({**problem.small, name: word} for word in words if word != value)
+
+
 def give_wanted_list(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
     """Yield the configuration with the list of integers that the error asks for, of the length that
     it names, and with at least as many layers; nothing for a field that the original does not have.
