@@ -100,6 +100,7 @@ STRUCTURAL = frozenset(
         "matrix",
         "sums_columns",
         "scattered_ones",
+        "encoded_ones",
         "attended_heads",
         "returned_for",
     }
