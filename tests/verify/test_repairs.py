@@ -346,6 +346,9 @@ SMALL_STAGES = config_shrinking.shrink(STAGES, config_shrinking.SCALES[0])
 BACKBONE_STAGES = {"depths": [2, 2, 6], "num_layers": 3, "out_features": ["stage1", "stage2"]}
 DEEP = {"depths": [2, 2, 6], "num_layers": 3, "units": 64}
 FITS = {
+    "leave_cuda": ConfigCase(
+        {"device": "cuda:0", "backend": "cuda_graphs"}, {"device": "cpu", "backend": "cuda_graphs"}
+    ),
     "set_negative_sizes": ConfigCase({"words": -1, "units": 8}, {"words": 128, "units": 8}),
     "give_wanted_list": ConfigCase(
         {"num_hidden_layers": 2},

@@ -84,6 +84,11 @@ CUTS: _Table = (
 # For all other errors, likely changes first.
 FITS: _Table = (
     Repair(
+        r"CUDA|NVIDIA",
+        fields.leave_cuda,
+        "AssertionError: Torch not compiled with CUDA enabled",
+    ),
+    Repair(
         r"negative dimension (-\d+)",
         sizes.set_negative_sizes,
         "RuntimeError: Trying to create tensor with negative dimension -1: [-1, 32]",
@@ -203,6 +208,7 @@ FITS: _Table = (
 )
 # The repairs that also answer an error of a class which is built from plain values.
 _CONSTRUCTOR_FIXERS = (
+    fields.leave_cuda,
     sizes.match_sizes,
     sizes.divide_sides,
     fields.repeat_numbers,

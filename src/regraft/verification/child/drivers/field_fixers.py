@@ -181,6 +181,17 @@ def add_missing_attribute(problem: ConfigProblem, match: re.Match[str]) -> Itera
         yield from ({**problem.small, name: value} for value in MISSING_ATTRIBUTE_VALUES)
 
 
+def leave_cuda(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield the configuration with the CPU in the place of each CUDA device that a field names."""
+    fields = {
+        name: "cpu"
+        for name, value in problem.small.items()
+        if re.fullmatch(r"cuda(:\d+)?", str(value))
+    }
+    if fields:
+        yield {**problem.small, **fields}
+
+
 def give_compared_words(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
     """Yield the configuration with each string that the file compares a field with, or under which
     it looks the field up, for the fields that the error names; then for those that its line
