@@ -23,6 +23,7 @@ from regraft.verification.child.drivers import (
     described_shapes,
     input_repairs,
     input_suggestions,
+    source_hints,
 )
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot
 from regraft.verification.child.drivers.field_tables import BACKBONE
@@ -425,6 +426,18 @@ def test_a_completion_is_the_first_change_of_its_message(name: Any) -> None:
     problem = case.problem(text)
     assert problem.failed.text == text
     assert input_repairs.complete_spec(problem.failed, case.optional, case.config) == case.expected
+
+
+def test_a_parameter_without_a_default_gets_the_words_that_it_is_compared_with() -> None:
+    source = """
+class Norm:
+    def forward(self, x, mode: str, width, *, kind="plain", table):
+        if mode == "norm" or width == 8:
+            return x
+        return x + table if mode in ("denorm", "none") else -x
+"""
+    words = source_hints.words_of_forward(source)
+    assert words == {"mode": ("norm", "denorm", "none"), "kind": ()}
 
 
 @pytest.mark.parametrize("place", range(len(SIZE_MISMATCHES)))
