@@ -105,6 +105,15 @@ def raised_by_einsum(_: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_index(_: Any) -> Any:
+    """Return the error of an index that the input `states` has too few axes for."""
+    states = torch.ones(3, 7, 32)
+    try:
+        return states[:, 0, :, :]
+    except IndexError as error:
+        return drop_traceback(error)
+
+
 def raised_by_comparison(text: Any) -> Any:
     """Return the error of a test whether the input `states` has as many tokens as an image."""
     states, height, width = torch.ones(3, 7, 32), 4, 6
@@ -255,6 +264,7 @@ SUGGESTIONS = {
     ),
     "take_named_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(9)))}),
     "refill_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(14)))}),
+    "fit_split_sizes": InputCase(STATES, {"states": normal(BATCH, Dim(5), Dim(32))}),
     "give_features": InputCase(
         {"tokens": Slot("ids", (BATCH, LENGTH), 9)},
         {"tokens": Slot("normal", (BATCH, LENGTH, Dim(24)), 9)},
@@ -296,8 +306,14 @@ SUGGESTIONS = {
     "add_missing_dimensions": InputCase(
         STATES, {"states": normal(BATCH, Dim(1), Dim(1), LENGTH, Dim(32))}
     ),
+    "add_indexed_dimensions": InputCase(
+        STATES, {"states": normal(BATCH, LENGTH, Dim(4), Dim(32))}, error=raised_by_index
+    ),
     "take_einsum_ranks": InputCase(
         STATES, {"states": normal(Dim(4), Dim(4))}, error=raised_by_einsum
+    ),
+    "drop_surplus_dimensions": InputCase(
+        {"x": normal(BATCH, Dim(5), Dim(16), Dim(32))}, {"x": normal(BATCH, Dim(5), Dim(32))}
     ),
     "give_batches": InputCase(
         {**STATES, "places": Slot("zeros", (LENGTH, Dim(3)))},
@@ -374,6 +390,7 @@ FITS = {
     "enlarge_divided_sizes": ConfigCase({"heads": 4, "width": 32}, {"heads": 4, "width": 64}),
     "change_named_fields": ConfigCase({"window": None}, {"window": 2}),
     "add_missing_attribute": ConfigCase({"d": 1}, {"d": 1, "initializer_range": 0.02}),
+    "add_missing_key": ConfigCase({"d": 1}, {"d": 1, "with_bias": True}),
     "give_compared_words": ConfigCase(
         {"mode": 32, "kind": "gelu"},
         {"mode": "causal", "kind": "gelu"},

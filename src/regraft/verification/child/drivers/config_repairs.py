@@ -153,6 +153,11 @@ FITS: _Table = (
         "AttributeError: 'SmallConfig' object has no attribute 'initializer_range'",
     ),
     Repair(
+        r"^KeyError: '(\w+)'",
+        fields.add_missing_key,
+        "KeyError: 'with_bias'",
+    ),
+    Repair(
         ANY_ERROR,
         fields.give_compared_words,
         "AssertionError: unknown mode",
@@ -217,6 +222,7 @@ _CONSTRUCTOR_FIXERS = (
     sizes.enlarge_divided_sizes,
     sizes.enlarge_to_multiples,
     fields.change_named_fields,
+    fields.add_missing_key,
     fields.give_compared_words,
     sizes.adjust_part_sizes,
     sizes.exchange_sizes,
