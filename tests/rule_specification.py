@@ -102,6 +102,7 @@ STRUCTURAL = frozenset(
         "matrix",
         "sums_columns",
         "scattered_ones",
+        "encoded_ones",
         "attended_heads",
         "returned_for",
     }

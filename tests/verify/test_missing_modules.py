@@ -11,10 +11,13 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
 from verdicts import verdict_on
 
 from regraft.verification import verify
+from regraft.verification.child.file_import import load_original
 from regraft.verification.child.missing_modules import (
+    _FINDER,
     MOST_MODULES,
     MissingName,
     missing_modules,
@@ -73,7 +76,7 @@ def test_code_that_uses_a_missing_module_is_unproven_and_not_kept(tmp_path: Path
     "line",
     [
         "class Own(FastNorm): pass",
-        "@scan\ndef own(x): return x",
+        "def own(x): return scan(x)\n\n\nVALUE = own(1)",
         "FLAG = 1 if scan else 2",
         "import missing_1, missing_2, missing_3",
         "from . import parts",
@@ -87,6 +90,26 @@ def test_a_file_that_needs_a_missing_module_at_once_does_not_import(
     assert verdict.status == "unproven"
     assert "the original does not import: " in verdict.reason
     assert not missing_modules()
+
+
+def test_what_module_level_statements_make_of_a_missing_module_has_no_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_FINDER, "names", [])
+    monkeypatch.syspath_prepend(tmp_path)
+    words = "import no_such_words\n\nENGINE = no_such_words.make()(1)\n"
+    (tmp_path / "words_of_numbers.py").write_text(words)
+    lines = "import words_of_numbers\n\n\n@scan(width=2)\ndef own(x):\n    return x\n"
+    path = tmp_path / "model.py"
+    path.write_text(TEXT.replace("class Gate", f"{lines}\n\nclass Gate", 1))
+    model: Any = load_original(path)
+    assert missing_modules() == ("no_such_kernels", "no_such_words")
+    assert model.Gate(2)(torch.ones(1, 2)).shape == (1, 2)
+    for value in (model.own, model.words_of_numbers.ENGINE):
+        with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_"):
+            value(1)
+    for name in ("no_such_kernels", "no_such_kernels.fused", "no_such_words", "words_of_numbers"):
+        del sys.modules[name]
 
 
 def test_a_module_that_only_the_changed_version_needs_is_not_stood_in_for(tmp_path: Path) -> None:

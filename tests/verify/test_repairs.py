@@ -23,6 +23,7 @@ from regraft.verification.child.drivers import (
     described_shapes,
     input_repairs,
     input_suggestions,
+    source_hints,
 )
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot
 from regraft.verification.child.drivers.field_tables import BACKBONE
@@ -104,6 +105,15 @@ def raised_by_einsum(_: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_index(_: Any) -> Any:
+    """Return the error of an index that the input `states` has too few axes for."""
+    states = torch.ones(3, 7, 32)
+    try:
+        return states[:, 0, :, :]
+    except IndexError as error:
+        return drop_traceback(error)
+
+
 def raised_by_comparison(text: Any) -> Any:
     """Return the error of a test whether the input `states` has as many tokens as an image."""
     states, height, width = torch.ones(3, 7, 32), 4, 6
@@ -161,10 +171,11 @@ class ConfigCase:
     expected: dict[str, Any]
     original: dict[str, Any] | None = None
     line: str = ""
+    choices: Mapping[str, tuple[str | int, ...]] = field(default_factory=dict)
 
     def problem(self, text: Any) -> Any:
         original = self.small if self.original is None else self.original
-        return ConfigProblem(original, self.small, text, self.line, {})
+        return ConfigProblem(original, self.small, text, self.line, self.choices)
 
 
 def normal(*dims: Any) -> Any:
@@ -253,6 +264,7 @@ SUGGESTIONS = {
     ),
     "take_named_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(9)))}),
     "refill_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(14)))}),
+    "fit_split_sizes": InputCase(STATES, {"states": normal(BATCH, Dim(5), Dim(32))}),
     "give_features": InputCase(
         {"tokens": Slot("ids", (BATCH, LENGTH), 9)},
         {"tokens": Slot("normal", (BATCH, LENGTH, Dim(24)), 9)},
@@ -294,8 +306,14 @@ SUGGESTIONS = {
     "add_missing_dimensions": InputCase(
         STATES, {"states": normal(BATCH, Dim(1), Dim(1), LENGTH, Dim(32))}
     ),
+    "add_indexed_dimensions": InputCase(
+        STATES, {"states": normal(BATCH, LENGTH, Dim(4), Dim(32))}, error=raised_by_index
+    ),
     "take_einsum_ranks": InputCase(
         STATES, {"states": normal(Dim(4), Dim(4))}, error=raised_by_einsum
+    ),
+    "drop_surplus_dimensions": InputCase(
+        {"x": normal(BATCH, Dim(5), Dim(16), Dim(32))}, {"x": normal(BATCH, Dim(5), Dim(32))}
     ),
     "give_batches": InputCase(
         {**STATES, "places": Slot("zeros", (LENGTH, Dim(3)))},
@@ -345,6 +363,9 @@ SMALL_STAGES = config_shrinking.shrink(STAGES, config_shrinking.SCALES[0])
 BACKBONE_STAGES = {"depths": [2, 2, 6], "num_layers": 3, "out_features": ["stage1", "stage2"]}
 DEEP = {"depths": [2, 2, 6], "num_layers": 3, "units": 64}
 FITS = {
+    "leave_cuda": ConfigCase(
+        {"device": "cuda:0", "backend": "cuda_graphs"}, {"device": "cpu", "backend": "cuda_graphs"}
+    ),
     "set_negative_sizes": ConfigCase({"words": -1, "units": 8}, {"words": 128, "units": 8}),
     "give_wanted_list": ConfigCase(
         {"num_hidden_layers": 2},
@@ -369,6 +390,13 @@ FITS = {
     "enlarge_divided_sizes": ConfigCase({"heads": 4, "width": 32}, {"heads": 4, "width": 64}),
     "change_named_fields": ConfigCase({"window": None}, {"window": 2}),
     "add_missing_attribute": ConfigCase({"d": 1}, {"d": 1, "initializer_range": 0.02}),
+    "add_missing_key": ConfigCase({"d": 1}, {"d": 1, "with_bias": True}),
+    "give_compared_words": ConfigCase(
+        {"mode": 32, "kind": "gelu"},
+        {"mode": "causal", "kind": "gelu"},
+        line="assert config.kind or config.mode in MODES",
+        choices={"mode": ("block", "causal", 3), "other": ("a",)},
+    ),
     "equalise_sizes": ConfigCase(SMALL_STAGES, {**SMALL_STAGES, "channel_list": [256, 32]}, STAGES),
     "restore_stages": ConfigCase(
         {"depths": [2, 2], "num_layers": 2}, BACKBONE_STAGES, BACKBONE_STAGES
@@ -415,6 +443,18 @@ def test_a_completion_is_the_first_change_of_its_message(name: Any) -> None:
     problem = case.problem(text)
     assert problem.failed.text == text
     assert input_repairs.complete_spec(problem.failed, case.optional, case.config) == case.expected
+
+
+def test_a_parameter_without_a_default_gets_the_words_that_it_is_compared_with() -> None:
+    source = """
+class Norm:
+    def forward(self, x, mode: str, width, *, kind="plain", table):
+        if mode == "norm" or width == 8:
+            return x
+        return x + table if mode in ("denorm", "none") else -x
+"""
+    words = source_hints.words_of_forward(source)
+    assert words == {"mode": ("norm", "denorm", "none"), "kind": ()}
 
 
 @pytest.mark.parametrize("place", range(len(SIZE_MISMATCHES)))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from regraft.dsl.syntax import Var, Wildcard
-from regraft.matching.arguments import describe_node, is_same_value
+from regraft.matching.arguments import default_arguments, describe_node, is_same_value
 from regraft.matching.constants import is_certainly
 from regraft.matching.pattern import OWN_CLASS, LayerPattern, Pattern, PatternNode
 from regraft.structure import guards
 from regraft.structure.activations import may_compute
-from regraft.structure.called_layers import computed_op, layer_inputs
+from regraft.structure.called_layers import bind_inputs, computed_op, layer_inputs
 from regraft.structure.guards import Guard
-from regraft.structure.model import Layer, Node, Value
-from regraft.structure.optable import table
+from regraft.structure.model import MISSING, Layer, Node, Value
+from regraft.structure.optable import LayerType, table
 
 
 def may_be_passed_whole(pattern: Pattern, pattern_node: PatternNode, node: Node) -> bool:
@@ -49,11 +49,27 @@ def possible_inputs(node: Node, pattern_node: PatternNode) -> dict[str, Value] |
     input and target for a loss; None where the layer takes others."""
     layer_type = table().layer(pattern_node.name)
     names: tuple[str, ...] = ("input",)
-    if layer_type is not None and layer_type.op is not None and not layer_type.several:
+    if layer_type is not None and layer_type.op is not None:
+        if layer_type.several:
+            return _bound_inputs(node, layer_type, layer_type.op)
         names = layer_inputs(layer_type)
     if node.args.keys() != {str(number) for number in range(len(names))}:
         return None
     return {name: node.args[str(number)] for number, name in enumerate(names)}
+
+
+def _bound_inputs(node: Node, layer_type: LayerType, op: str) -> dict[str, Value] | None:
+    """Return the arguments of a call by the names that a layer with several inputs, such as
+    attention, gives them, with its defaults. None where they do not fit, and where a layer of
+    another class might tell the call from one with the needed inputs by position, and others by
+    keyword that are not constants."""
+    positional = [value for name, value in node.args.items() if name.isdigit()]
+    keywords = {name: value for name, value in node.args.items() if not name.isdigit()}
+    is_plain = len(positional) == len(layer_inputs(layer_type))
+    if not is_plain or any(value.const is not MISSING for value in keywords.values()):
+        return None
+    bound = bind_inputs(layer_type, positional, keywords)
+    return None if bound is None else {**default_arguments(op), **bound}
 
 
 def _can_hold(call_guard: Guard, layer_guard: Guard) -> bool:

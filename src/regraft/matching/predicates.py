@@ -37,6 +37,7 @@ REQUIRED_OPERATIONS = {
     "loop_step": (NUMBERED_STEP,),
     "attended_heads": ("scaled_dot_product_attention",),
     "scattered_ones": ("scatter",),
+    "encoded_ones": ("one_hot",),
 }
 # Kinds of layers of the model's own classes that it must call.
 REQUIRED_CLASSES = {"rms_norm": ("rms_norm",)}
@@ -55,6 +56,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "tensor": (1, 1, kinds.tensor),
     "scalar": (1, 1, kinds.scalar),
     "scattered_ones": (1, 1, one_hot.scattered_ones),
+    "encoded_ones": (1, 1, one_hot.encoded_ones),
     "present": (1, 1, kinds.present),
     "stored": (1, 1, kinds.stored),
     "feeds": (2, 2, uses.feeds),

@@ -29,6 +29,8 @@ _COUNTING_OPS = frozenset(
     {"argmax", "argmin", "argsort", "bincount", "bool", "byte", "int", "logical_not", "long"}
     | {"one_hot", "py.compare", "randint", "randperm", "short"}
 )
+# Operations whose second result is of positions along a dimension.
+_POSITION_OPS = frozenset({"cummax", "cummin", "kthvalue", "median", "mode", "sort", "topk"})
 # Operations whose result is of the type of their first argument.
 _PASSING_OPS = frozenset(
     {"clone", "contiguous", "expand", "flatten", "permute", "py.item", "reshape", "squeeze", "t"}
@@ -87,8 +89,19 @@ def is_of_whole_numbers(value: Value) -> bool:
     while node is not None and node.op in _PASSING_OPS:
         if _is_cast(node):
             return _cast_type(node) in _INTEGER_TYPES
+        if _takes_positions(node):
+            return True
         node = next(iter(node.args.values())).node
     return node is not None and node.op in _COUNTING_OPS
+
+
+def _takes_positions(node: Node) -> bool:
+    """Return whether a node is the second result of an operation that finds elements, such as the
+    largest ones, and returns them with their positions."""
+    if node.op != "py.item" or node.args["index"].const != 1:
+        return False
+    base = node.args["base"].node
+    return base is not None and base.op in _POSITION_OPS
 
 
 def _is_cast(node: Node) -> bool:

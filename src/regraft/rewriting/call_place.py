@@ -24,7 +24,7 @@ _ARITHMETIC_SYNTAX = (
     ast.operator,
     ast.unaryop,
 )
-_VIEWING_OPS = frozenset({"transpose", "t", "permute", "unsqueeze"})
+_VIEWING_OPS = frozenset({"transpose", "t", "permute", "unsqueeze", "view"})
 _VIEW_SYNTAX = (
     ast.Name,
     ast.Attribute,
@@ -35,6 +35,9 @@ _VIEW_SYNTAX = (
     ast.expr_context,
     ast.unaryop,
 )
+_SUM_OPS = frozenset({"add", "sub", "mul", "div", "neg", "py.binary"})
+# Elements that arithmetic on values of any kind may consist of besides.
+_SUM_SYNTAX = (ast.BinOp, ast.operator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ class CallPlace:
 
     def repeatable_text(self, value: Value) -> str | None:
         """Return the source text of a value if, repeated where the call stands, it is cheap and
-        certain to give the same value: arithmetic on numbers, a view of a tensor, or its size,
-        format or device; else None."""
+        certain to give the same value: arithmetic on numbers, and on other values that stands in
+        the same block, a view of a tensor, or its size, format or device; else None."""
         text = self._number_text(value)
         return self._view_text(value) if text is None else text
 
@@ -95,25 +98,41 @@ class CallPlace:
         return binding
 
     def _view_text(self, value: Value) -> str | None:
-        """Return the source text of a value that is a tensor with exchanged or added dimensions, or
-        a size, the format or the device of a tensor, where that text gives the same at the call;
-        else None."""
+        """Return the source text of a value that is a view of a tensor, a size, the format or the
+        device of a tensor, or computed by arithmetic in the block of the match, where that text
+        gives the same at the call; else None."""
         node = value.node
         if node is None or node.inner is not None:
             return None
-        if not (_is_view(value, node) or _reads_metadata(node)):
+        is_sum = self._is_sum(node)
+        if not (is_sum or _is_view(value, node) or _reads_metadata(node)):
             return None
         first, last = sorted((self.time, node.time))
         between = self.match.between(first - 1, last + 1)
         if any(step.effect and self.can_run(step) for step in between):
             return None
-        for ast_node in ast.walk(node.expr):
-            if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:
-                if self._stable_binding(ast_node.id, node.time) is None:
-                    return None
-            elif ast_node is not node.expr and not isinstance(ast_node, _VIEW_SYNTAX):
-                return None
+        syntax = (*_VIEW_SYNTAX, *_SUM_SYNTAX) if is_sum else _VIEW_SYNTAX
+        inner = (ast_node for ast_node in ast.walk(node.expr) if ast_node is not node.expr)
+        if not all(self._keeps_value(ast_node, node.time, syntax) for ast_node in inner):
+            return None
         return self.imports.source.segment(node.expr)
+
+    def _keeps_value(self, ast_node: ast.AST, time: int, syntax: tuple[type[ast.AST], ...]) -> bool:
+        """Return whether a syntax node is a local name that has the same value at the call as at
+        `time`, or of the classes `syntax`."""
+        if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:
+            return self._stable_binding(ast_node.id, time) is not None
+        return isinstance(ast_node, syntax)
+
+    def _is_sum(self, node: Node) -> bool:
+        """Return whether operators of arithmetic compute a node, as often as the root of the match
+        and in the same modes: in the same block."""
+        is_written = isinstance(node.expr, ast.BinOp | ast.UnaryOp)
+        return (
+            is_written
+            and node.op in _SUM_OPS
+            and node.statement.block == self.match.root.statement.block
+        )
 
     def can_change_attributes(self, first: int, last: int) -> bool:
         """Return whether an unmatched call or store with an effect, which can run where the call

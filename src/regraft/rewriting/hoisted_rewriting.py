@@ -15,7 +15,6 @@ from regraft.rewriting.single_output import Patch
 from regraft.rewriting.superfluous_statements import block_of
 from regraft.rewriting.withheld import Withheld
 from regraft.source.layout import Layout, indentation
-from regraft.source.syntax_walk import walk
 from regraft.source.text import Edit, Span
 from regraft.structure.calls import own_op
 from regraft.structure.model import Node, Value
@@ -178,13 +177,13 @@ class HoistedRewriter(HoistingChecks):
 
     def _free_name(self, name: str) -> str:
         """Return the name, or the first of `name_2`, `name_3`, ... that is a name of nothing in the
-        file."""
+        function or among the file's imports. In another function it may be a local variable."""
         text, qualified = self.source.text, self.imports.names.qualified
         if text.isascii() and name.encode() not in text and name not in qualified:
-            return name  # most often, and without a walk through the file
+            return name  # most often, and without a walk through the function
         used = {
             getattr(node, attribute, None)
-            for node in walk(self.source.tree)
+            for node in ast.walk(self.match.body.node)
             for attribute in ("id", "arg", "name")
         }.union(qualified)
         return next(new for new in _numbered(name) if new not in used)

@@ -76,6 +76,8 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
         return _size(frame, positional[0], (*positional[1:], *keywords.values()), expr)
     if op in POWERS and len(positional) == 1 and not keywords:
         op, positional = "pow", (*positional, frame.constant(POWERS[op]))
+    if op == "einsum":
+        positional = _listed_operands(positional, expr)
     operation = frame.scope.table.operation(op)
     keywords = _own_keywords(keywords, spelling)
     binding = _bind_arguments(frame, operation, positional, keywords, expr)
@@ -101,6 +103,17 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
         random=operation.random,
     )
     return node.output
+
+
+def _listed_operands(positional: Sequence[Value], expr: ast.AST) -> Sequence[Value]:
+    """Return the arguments of a call of `einsum` with the elements of a list of operands that is
+    written there, `einsum("ij,jk->ik", [x, y])`, in the place of the list."""
+    match expr:
+        case ast.Call(args=[_, ast.List(elements) | ast.Tuple(elements)]):
+            operands = positional[1].items if len(positional) == 2 else None
+            if operands is not None and len(operands) == len(elements):
+                return (positional[0], *operands)
+    return positional
 
 
 def unflattened(

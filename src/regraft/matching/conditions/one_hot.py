@@ -1,6 +1,9 @@
-"""The condition that a tensor holds one-hot vectors: zeros, into which ones were scattered."""
+"""The conditions that a tensor holds one-hot vectors: zeros, into which ones were scattered, or
+what `one_hot` returns."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from regraft.matching.conditions.scope import Arguments, Scope, variable_text
 from regraft.matching.memory import SHARING_OPS
@@ -15,25 +18,44 @@ def scattered_ones(args: Arguments, scope: Scope) -> str:
     """Return a reason unless all that the function writes into a new tensor of zeros are ones, by
     `scatter`."""
     value = scope.value(args[0])
-    steps = _steps_from_zeros(value) if value is not None else ()
+    steps = _steps_since(_makes_zeros, value) if value is not None else ()
     if not steps or not all(map(_is_written_by_scatter_alone, steps)):
         return f"{variable_text(args[0])} is not known to be zeros with scattered ones"
     writers = [use for step in steps for use in step.every_use() if use.op in _SCATTER_OPS]
     return "" if writers else f"nothing is scattered into {variable_text(args[0])}"
 
 
-def _steps_from_zeros(value: Value) -> tuple[Value, ...]:
-    """Return a value and those of which casts and `scatter` made it, back to a tensor of zeros; ()
-    for another value."""
+def encoded_ones(args: Arguments, scope: Scope) -> str:
+    """Return a reason unless the value is what `one_hot` returns, cast or not, and the function
+    writes nothing into it but ones, by `scatter`."""
+    value = scope.value(args[0])
+    steps = _steps_since(_encodes, value) if value is not None else ()
+    is_known = steps and all(map(_is_written_by_scatter_alone, steps))
+    return "" if is_known else f"{variable_text(args[0])} is not known to be of one_hot"
+
+
+def _steps_since(makes_first: Callable[[Node], bool], value: Value) -> tuple[Value, ...]:
+    """Return a value and those of which casts and `scatter` made it, back to the first, which a
+    certain operation makes; () where none of them is such a value."""
     steps = [value]
     while steps[-1].node is not None:
         node = steps[-1].node
-        if node.op in _ZEROS_OPS or (node.op == "py.call" and node.spelling == "torch.zeros"):
+        if makes_first(node):
             return tuple(steps)
         if node.op != "to" and not _scatters_ones(node):
             return ()
         steps.append(node.args["input"])
     return ()
+
+
+def _makes_zeros(node: Node) -> bool:
+    """Return whether a node makes a new tensor of zeros."""
+    return node.op in _ZEROS_OPS or (node.op == "py.call" and node.spelling == "torch.zeros")
+
+
+def _encodes(node: Node) -> bool:
+    """Return whether a node makes one-hot vectors of indices."""
+    return node.op == "one_hot"
 
 
 def _is_written_by_scatter_alone(value: Value) -> bool:

@@ -10,12 +10,14 @@ from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 MOST_MODULES = 3  # where more are missing, it is the wrong environment
+_MODULE_LEVEL = "<module>"  # the name of the code of a module's own statements
 T = TypeVar("T")
 
 
 class MissingName:
     """What a module that is missing would define. Whoever calls, subclasses, tests or computes with
-    it gets a ModuleNotFoundError; it has no attributes."""
+    it gets a ModuleNotFoundError; it has no attributes. Only a call by a statement at the level of
+    a module, such as a decorator, returns another one."""
 
     def __init__(self, module: str) -> None:
         """Store the name of the module that is missing."""
@@ -30,13 +32,21 @@ class MissingName:
         advice = "install it, or name an interpreter that has it (--python)"
         return f"No module named {self.__dict__['module']!r}: {advice}"
 
+    def __call__(self, *_: Any, **__: Any) -> MissingName:
+        """Return what a module-level statement that calls the name would bind, which has no use
+        either. Raises ModuleNotFoundError where a function, a class body or a comprehension calls
+        it."""
+        if sys._getframe(1).f_code.co_name == _MODULE_LEVEL:
+            return MissingName(self.__dict__["module"])
+        self._fail()
+
     def __or__(self, _: Any) -> MissingName:
         """Return the name itself: in an annotation it may stand beside None."""
         return self
 
     __ror__ = __or__
 
-    __call__ = __getitem__ = __iter__ = __len__ = __bool__ = __enter__ = __exit__ = _fail
+    __getitem__ = __iter__ = __len__ = __bool__ = __enter__ = __exit__ = _fail
     __mro_entries__ = __instancecheck__ = __subclasscheck__ = __setattr__ = __contains__ = _fail
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _fail
     __lt__ = __le__ = __gt__ = __ge__ = __float__ = __int__ = __index__ = _fail

@@ -84,6 +84,11 @@ CUTS: _Table = (
 # For all other errors, likely changes first.
 FITS: _Table = (
     Repair(
+        r"CUDA|NVIDIA",
+        fields.leave_cuda,
+        "AssertionError: Torch not compiled with CUDA enabled",
+    ),
+    Repair(
         r"negative dimension (-\d+)",
         sizes.set_negative_sizes,
         "RuntimeError: Trying to create tensor with negative dimension -1: [-1, 32]",
@@ -148,6 +153,16 @@ FITS: _Table = (
         "AttributeError: 'SmallConfig' object has no attribute 'initializer_range'",
     ),
     Repair(
+        r"^KeyError: '(\w+)'",
+        fields.add_missing_key,
+        "KeyError: 'with_bias'",
+    ),
+    Repair(
+        ANY_ERROR,
+        fields.give_compared_words,
+        "AssertionError: unknown mode",
+    ),
+    Repair(
         ANY_ERROR,
         sizes.equalise_sizes,
         "RuntimeError: Given groups=1, weight of size [8, 768, 1, 1], expected input[1, 256, 8, 8]"
@@ -198,6 +213,7 @@ FITS: _Table = (
 )
 # The repairs that also answer an error of a class which is built from plain values.
 _CONSTRUCTOR_FIXERS = (
+    fields.leave_cuda,
     sizes.match_sizes,
     sizes.divide_sides,
     fields.repeat_numbers,
@@ -206,6 +222,8 @@ _CONSTRUCTOR_FIXERS = (
     sizes.enlarge_divided_sizes,
     sizes.enlarge_to_multiples,
     fields.change_named_fields,
+    fields.add_missing_key,
+    fields.give_compared_words,
     sizes.adjust_part_sizes,
     sizes.exchange_sizes,
 )

@@ -7,6 +7,7 @@ changed configurations, or nothing, and leaves the problem as it is. A field is 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from regraft.verification.child.drivers.field_tables import (
     UNSET_SIZE_VALUES,
     UNSET_VALUES,
 )
+from regraft.verification.child.drivers.guessed_values import value_for
 from regraft.verification.child.drivers.size_fixers import Change, Config, ConfigProblem
 
 _TUPLE_LENGTHS = (2, 4)  # the lengths of tuples that are tried in place of a number
@@ -179,6 +181,39 @@ def add_missing_attribute(problem: ConfigProblem, match: re.Match[str]) -> Itera
     name = match[1] or match[2]
     if problem.small.get(name) is None:
         yield from ({**problem.small, name: value} for value in MISSING_ATTRIBUTE_VALUES)
+
+
+def leave_cuda(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield the configuration with the CPU in the place of each CUDA device that a field names."""
+    fields = {
+        name: "cpu"
+        for name, value in problem.small.items()
+        if re.fullmatch(r"cuda(:\d+)?", str(value))
+    }
+    if fields:
+        yield {**problem.small, **fields}
+
+
+def give_compared_words(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
+    """Yield the configuration with each string that the file compares a field with, or under which
+    it looks the field up, for the fields that the error names; then for those that its line
+    names."""
+    for text in (problem.text, problem.line):
+        for name, value in problem.small.items():
+            if re.search(rf"\b{re.escape(name)}\b", text):
+                words = (word for word in problem.choices.get(name, ()) if isinstance(word, str))
+                yield from ({**problem.small, name: word} for word in words if word != value)
+
+
+def add_missing_key(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:
+    """Yield values for a key that the error says is missing, as of `**kwargs` of a constructor: the
+    guess by its name, then False and True; nothing if the configuration has it already."""
+    name = match[1]
+    if name not in problem.small:
+        values: list[Any] = [False, True]
+        with contextlib.suppress(LookupError):
+            values.insert(0, value_for(name))
+        yield from ({**problem.small, name: value} for value in values)
 
 
 def give_wanted_list(problem: ConfigProblem, match: re.Match[str]) -> Iterator[Change]:

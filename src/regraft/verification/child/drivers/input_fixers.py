@@ -268,9 +268,9 @@ def drop_mentioned(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 
 def change_words(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with another word for each parameter that is a word by default in a `forward` of
-    the files that the error came through: each of the words that these files compare with it, and
-    one that they do not."""
+    """Yield inputs with another word for each parameter of a `forward`, of the files that the error
+    came through, that is a word by default, or is compared with words and has no default: each of
+    the words that these files compare with it, and one that they do not."""
     error = problem.failed.error
     files = () if error is None else dict.fromkeys(file for file, _ in statements_of_error(error))
     for source in map(linecache.getlines, files):
@@ -278,7 +278,7 @@ def change_words(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
         for name, words in words_by_parameter.items():
             slot = problem.spec.get(name)
             for word in (*words, OTHER_WORD):
-                if slot is None or (slot.kind == "plain" and slot.value != word):
+                if slot is None or slot.kind != "plain" or slot.value != word:
                     yield {**problem.spec, name: Slot("plain", value=word)}
 
 

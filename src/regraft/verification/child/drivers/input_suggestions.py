@@ -160,6 +160,12 @@ SUGGESTIONS: _Table = (
         "RuntimeError: shape '[6, 7]' is invalid for input of size 21",
     ),
     Repair(
+        r"sum exactly to (\d+) .*split_sizes=\[([\d, ]+)\]",
+        shape_fixers.fit_split_sizes,
+        "RuntimeError: split_with_sizes expects split_sizes to sum exactly to 7 (input tensor's"
+        " size at dimension 1), but got split_sizes=[1, 4]",
+    ),
+    Repair(
         r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x\d+\)",
         kind_fixers.give_features,
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x7 and 24x16)",
@@ -248,10 +254,20 @@ SUGGESTIONS: _Table = (
         "ValueError: not enough values to unpack (expected 5, got 3)",
     ),
     Repair(
+        r"too many indices for tensor",
+        unpacking_fixers.add_indexed_dimensions,
+        "IndexError: too many indices for tensor of dimension 3",
+    ),
+    Repair(
         r"einsum\(\)",
         unpacking_fixers.take_einsum_ranks,
         "RuntimeError: einsum(): the number of subscripts in the equation (2) does not match the"
         " number of dimensions (3) for operand 1 and no ellipsis was given",
+    ),
+    Repair(
+        r"expected (\d) dims\. Received (\d)-dim",
+        shape_fixers.drop_surplus_dimensions,
+        "EinopsError: Wrong shape: expected 3 dims. Received 4-dim tensor.",
     ),
     Repair(
         _RANK_ERROR,

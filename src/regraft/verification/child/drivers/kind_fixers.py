@@ -28,22 +28,35 @@ _STEPS = 2  # a whole number in the place of a tensor
 
 def give_whole_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs in which whole numbers take the place of the tensors that the innermost
-    statement of the error uses whole, as `range(steps)` does and `x.shape` does not: of all of
-    them, of each, and of each other tensor that the statement names."""
+    statement of the error uses whole, as `range(steps)` does and `x.shape` does not: of those that
+    it multiplies or adds, as in `[1, height * width]`, of all of them, of each, and of each other
+    tensor that the statement names."""
     tree = parsed_statement(problem.statement)
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    partly_used = {
+    names = _names_in(tree)
+    partly_used = _names_with_parts(tree)
+    tensors = [name for name, slot in problem.spec.items() if slot.kind not in NO_TENSORS]
+    named = [name for name in tensors if name in names]
+    whole = [name for name in named if name not in partly_used]
+    sums = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp)]
+    summands = frozenset().union(*map(_names_in, sums))
+    groups = [[name for name in whole if name in summands], whole]
+    number = Slot("plain", value=_STEPS)
+    for changed in [group for group in groups if len(group) > 1] + [[n] for n in (*whole, *named)]:
+        yield {**problem.spec, **dict.fromkeys(changed, number)}
+
+
+def _names_in(tree: ast.AST) -> frozenset[str]:
+    """Return the names of the variables in a syntax tree."""
+    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+def _names_with_parts(tree: ast.AST) -> frozenset[str]:
+    """Return the names of the variables of which a syntax tree reads attributes or elements."""
+    return frozenset(
         node.value.id
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.value, ast.Name)
-    }
-    named = [
-        name for name, slot in problem.spec.items() if name in names and slot.kind not in NO_TENSORS
-    ]
-    whole = [name for name in named if name not in partly_used]
-    number = Slot("plain", value=_STEPS)
-    for changed in ([whole] if len(whole) > 1 else []) + [[name] for name in (*whole, *named)]:
-        yield {**problem.spec, **dict.fromkeys(changed, number)}
+    )
 
 
 def give_indices(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:

@@ -25,6 +25,9 @@ TYPE_ERROR = (
     r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor|used"
     r" as indices must|result type \w+ can't be cast"
 )
+# of a tensor in the place of a whole number, and how many operations may have computed with it
+_NUMBER_ERROR = r"tuple of ints|interpreted as an integer|can be converted to an index"
+_NUMBER_OPERATIONS = 2
 # of an attribute that a module lacks, since it was built without the layer of an optional input
 _ABSENT_LAYER = r"^AttributeError: '(?!NoneType|Tensor)[A-Z]\w+' object has no attribute"
 ATTRIBUTE_ERROR = r"'types.SimpleNamespace' object has no attribute '(\w+)'"
@@ -81,10 +84,14 @@ class Attempt:
         A run that ends at a layer that the model was built without came less far than any other: no
         shape mends it. With equal progress, a run whose error is not about the type of a tensor
         came further than one whose error is, and a run that only misses an attribute of an object
-        came further than either; of two such runs that which failed at a later line did.
+        came further than either; of two such runs that which failed at a later line did. What may
+        have been computed with a tensor in the place of a whole number, as in `height * width`, is
+        no progress where the run ends at this tensor.
         """
         if re.search(_ABSENT_LAYER, self.text):
             return -1, 0, self.lines
+        if re.search(_NUMBER_ERROR, self.text):
+            return max(0, self.progress - _NUMBER_OPERATIONS), 0, self.lines
         if re.search(ATTRIBUTE_ERROR, self.text):
             return self.progress, 2, self.lines
         return self.progress, int(not self.is_type_error), self.lines

@@ -70,6 +70,27 @@ def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
                 yield with_changed_slot(problem.spec, name, dims=dims)
 
 
+def fit_split_sizes(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one has, along a dimension of the size that had to be the sum of the
+    sizes of parts, this sum."""
+    wanted = sum(map(int, match[2].split(",")))
+    for name, slot in problem.spec.items():
+        for axis, size in enumerate(shape_of(slot)):
+            if size == int(match[1]) and wanted:
+                dims = _with_dim(slot.dims, (axis,), _dim_of_number(wanted))
+                yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def drop_surplus_dimensions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one that has more dimensions than a pattern wants lacks those before
+    the last one that are too many."""
+    wanted, rank = int(match[1]), int(match[2])
+    for name, slot in problem.spec.items():
+        if len(slot.dims) == rank > wanted > 1:
+            dims = (*slot.dims[: wanted - 1], slot.dims[-1])
+            yield with_changed_slot(problem.spec, name, dims=dims)
+
+
 def allow_for_added_positions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs that have the size that the error wants once the model has added a few positions
     to them, such as a token for the whole image: one dimension, or the two equal last ones, whose

@@ -92,27 +92,33 @@ def names_leading_to(names: frozenset[str], source: str) -> frozenset[str]:
     return frozenset(leading)
 
 
+@functools.cache
 def words_of_forward(source: str) -> Choices:
     """Return, by name, the words that a file compares with each parameter of a `forward` whose
-    default is a word; {} for a file that does not parse."""
+    default is a word, or that has none and is compared with words; {} for a file that does not
+    parse. Cached."""
     try:
         tree = _parse(source)
     except SyntaxError:
         return {}
-    names: dict[str, None] = {}
+    choices = compared_strings(source)
+    words: dict[str, tuple[str | int, ...]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
-            positional = [*node.args.posonlyargs, *node.args.args]
-            defaults = node.args.defaults
-            pairs = [
-                *zip(positional[len(positional) - len(defaults) :], defaults, strict=True),
-                *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
-            ]
-            for parameter, default in pairs:
-                if isinstance(default, ast.Constant) and isinstance(default.value, str):
-                    names[parameter.arg] = None
-    choices = compared_strings(source) if names else {}
-    return {name: choices.get(name, ()) for name in names}
+            for name, default in _defaults_of(node.args):
+                is_word = isinstance(default, ast.Constant) and isinstance(default.value, str)
+                if is_word or (default is None and choices.get(name)):
+                    words[name] = choices.get(name, ())
+    return words
+
+
+def _defaults_of(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the parameters of a function by name, with their defaults, None for those without."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    required = [None] * (len(positional) - len(arguments.defaults))
+    parameters = (*positional, *arguments.kwonlyargs)
+    defaults = (*required, *arguments.defaults, *arguments.kw_defaults)
+    yield from zip((parameter.arg for parameter in parameters), defaults, strict=True)
 
 
 def compared_strings(source: str) -> Choices:

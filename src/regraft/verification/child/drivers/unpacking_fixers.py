@@ -17,7 +17,7 @@ from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, 
 from regraft.verification.child.drivers.described_shapes import parsed_statement
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
 
-_EINSUM_SIZE = 4  # the size of an axis that only a letter tells of
+_EINSUM_SIZE = 4  # the size of an axis that only a letter or an index tells of
 
 
 def take_unpacked_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
@@ -64,6 +64,27 @@ def add_missing_dimensions(problem: InputProblem, match: re.Match[str]) -> Itera
         if len(slot.dims) == rank:
             dims = (*slot.dims[:1], *added, *slot.dims[1:])
             yield with_changed_slot(problem.spec, name, dims=dims)
+
+
+def add_indexed_dimensions(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one has as many dimensions as the innermost statement of the error has
+    indices for it, as `x[:, i, :, :]` does: further ones of a few elements, then of one, before the
+    last."""
+    for node in ast.walk(parsed_statement(problem.statement)):
+        match node:
+            case ast.Subscript(ast.Name(name), ast.Tuple(indices)) if name in problem.spec:
+                dims = problem.spec[name].dims
+                taken = [index for index in indices if not _takes_no_axis(index)]
+                missing = len(taken) - len(dims)
+                for size in (_EINSUM_SIZE, 1) if missing > 0 and len(dims) > 1 else ():
+                    added = (Dim(size),) * missing
+                    new_dims = (*dims[:-1], *added, dims[-1])
+                    yield with_changed_slot(problem.spec, name, dims=new_dims)
+
+
+def _takes_no_axis(index: ast.expr) -> bool:
+    """Return whether an index is None or an ellipsis."""
+    return isinstance(index, ast.Constant) and (index.value is None or index.value is Ellipsis)
 
 
 def give_two_parts(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
