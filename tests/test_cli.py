@@ -376,9 +376,10 @@ def test_a_number_too_long_to_print_is_one_error(write: Write) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_a_reader_that_closes_the_pipe_is_no_finding() -> None:
+@pytest.mark.parametrize("word", ["rules", "--version"])
+def test_a_reader_that_closes_the_pipe_is_no_finding(word: str) -> None:
     """`regraft check . | head` in a script with `pipefail` must not look like a finding."""
-    command = [sys.executable, "-m", "regraft", "rules"]
+    command = [sys.executable, "-m", "regraft", word]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -47,12 +50,25 @@ class _Commands(click.Group):
         self.commands = {name: _import_command(name) for name in _COMMANDS}  # to suggest one
         return None
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the arguments, which prints the version and the help; raise _ReaderGone as `invoke`
+        does."""
+        with _notice_reader():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; raise _ReaderGone where click would exit with 1, which means findings."""
-        try:
+        with _notice_reader():
             return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise _ReaderGone from error
+
+
+@contextlib.contextmanager
+def _notice_reader() -> Iterator[None]:
+    """Raise _ReaderGone where the body writes to a pipe that is closed."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderGone from error
 
 
 def _import_command(name: str) -> click.Command:
