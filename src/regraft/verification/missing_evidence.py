@@ -3,6 +3,7 @@ for a proof."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,15 +54,25 @@ class _Findings:
 
     @property
     def skipped(self) -> str:
-        """Return the first three of `skip_reasons` as text behind a colon, those about the
-        definition and its relatives first; "" where there are none."""
-        names = (
+        """Return the first three of `skip_reasons` as text behind a colon, "" where there are none:
+        those about the definition and its relatives, then those about no definition; those about
+        others only where there are no such reasons."""
+        names = {
             self.change.definition,
             *(text.split(",")[0] for text in self.entries("relatives not run")),
-        )
-        ordered = sorted(self.skip_reasons, key=lambda reason: not reason.startswith(names))
-        text = "; ".join(ordered[:3])
+        }
+        subjects = [(_subject_of(reason), reason) for reason in self.skip_reasons]
+        own = [reason for subject, reason in subjects if subject in names]
+        general = [reason for subject, reason in subjects if not subject]
+        text = "; ".join(([*own, *general] or self.skip_reasons)[:3])
         return f": {text}" if text else ""
+
+
+def _subject_of(reason: str) -> str:
+    """Return the name of the definition that a reason for leaving something out begins with; "" for
+    a reason about the whole run."""
+    name = re.match(r"(\w+)(?:\(|\.| \(|, | as a whole| of \S+ \()", reason)
+    return name[1] if name else ""
 
 
 def missing_evidence(
