@@ -32,8 +32,10 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 def line_length_of(source: SourceFile) -> int:
     """Return the length that the project states for Regraft or its formatter, else the one that the
-    file itself keeps to: 88, 100 or 119."""
-    stated = stated_line_length(Path(source.path))
+    file itself keeps to: 88, 100 or 119. A text that is no Python file on disk belongs to no
+    project."""
+    path = Path(source.path)
+    stated = stated_line_length(path) if path.suffix == ".py" and path.is_file() else 0
     return stated or _habit_of(source)
 
 

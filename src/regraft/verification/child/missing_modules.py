@@ -3,10 +3,11 @@ imports them is compared: what uses them fails in both versions."""
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
 MOST_MODULES = 3  # where more are missing, it is the wrong environment
@@ -16,8 +17,8 @@ T = TypeVar("T")
 
 class MissingName:
     """What a module that is missing would define. Whoever calls, subclasses, tests or computes with
-    it gets a ModuleNotFoundError; it has no attributes. Only a call by a statement at the level of
-    a module, such as a decorator, returns another one."""
+    it gets a ModuleNotFoundError; it has no attributes. Only a call at the level of a module whose
+    result is bound, such as that of a decorator, returns another one."""
 
     def __init__(self, module: str) -> None:
         """Store the name of the module that is missing."""
@@ -35,8 +36,9 @@ class MissingName:
     def __call__(self, *_: Any, **__: Any) -> MissingName:
         """Return what a module-level statement that calls the name would bind, which has no use
         either. Raises ModuleNotFoundError where a function, a class body or a comprehension calls
-        it."""
-        if sys._getframe(1).f_code.co_name == _MODULE_LEVEL:
+        it, and where the result has no name: such a call is there for its effects."""
+        caller = sys._getframe(1)
+        if caller.f_code.co_name == _MODULE_LEVEL and not _discards_result(caller):
             return MissingName(self.__dict__["module"])
         self._fail()
 
@@ -54,6 +56,12 @@ class MissingName:
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError, as an object without the attribute does: code may ask for it."""
         raise AttributeError(self._reason())
+
+
+def _discards_result(frame: FrameType) -> bool:
+    """Return whether the call that a frame is in is a statement of its own."""
+    following = (step for step in dis.get_instructions(frame.f_code) if step.offset > frame.f_lasti)
+    return next(step.opname for step in following) == "POP_TOP"
 
 
 class MissingModule(ModuleType):
