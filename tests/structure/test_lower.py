@@ -347,3 +347,17 @@ def test_indices_of_unpacked_parts(target: str, indices: list[int | None]) -> No
     assert [index for index in found if index is not None] == [
         index for index in indices if index is not None
     ]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "[i for i, x in enumerate(iterable=xs)]",
+        "[i for i, x in enumerate()]",
+        "torch.permute()",
+        "torch.permute(dims=(1, 0))",
+    ],
+)
+def test_calls_without_their_first_argument(expression: str) -> None:
+    structure, _ = body_of(f"import torch\n\ndef forward(xs):\n    return {expression}\n")
+    assert structure.bodies

@@ -80,7 +80,10 @@ def loop_element(frame: Frame, source: Value, expr: ast.AST) -> Value:
 
 
 def _describe_enumerated(frame: Frame, step: Value, call: Node, expr: ast.AST) -> None:
-    """Set the parts of a step of `enumerate`: a number and an element."""
+    """Set the parts of a step of `enumerate`, of what is passed to it by position: a number and an
+    element."""
+    if "0" not in call.args:
+        return
     number = frame.node(NUMBERED_STEP, {"source": call.output}, expr, "int").output
     step.items = (number, loop_element(frame, call.args["0"], expr))
 

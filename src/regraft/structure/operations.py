@@ -184,7 +184,7 @@ def _bind_arguments(
     """Return the arguments by name and the omitted parameters; None when no signature fits. Several
     integers stand for a sequence where the operation takes one: `x.view(2, 3)`."""
     binding = bind(operation.signatures, positional, keywords)
-    if not operation.variadic:
+    if not operation.variadic or not positional:
         return binding
     has_integers = any(argument.kind == "int" for argument in positional[1:2])
     if binding is not None and not has_integers:
