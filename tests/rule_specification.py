@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from random_numbers import seed_torch
 from regraft.dsl.syntax import (
     SUBSCRIPT,
     Apply,
@@ -43,6 +42,7 @@ from regraft.dsl.syntax import (
 from regraft.matching.pattern import alternatives, variables
 from regraft.ops import rms_norm
 from regraft.ops.enlarged_parts import EnlargedPart
+from regraft.verification.child.random_states import reseed
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": operator.add,
@@ -444,7 +444,7 @@ class Chooser:
                         else (parameter.default,),
                     )
                 )
-        seed_torch(self.random.randrange(1 << 30))
+        reseed(self.random.randrange(1 << 30))
         layer: nn.Module = constructor(**values)
         for name, tensor in itertools.chain(layer.named_parameters(), layer.named_buffers()):
             if tensor.is_floating_point():  # not the zeros and ones that layers start with
@@ -643,7 +643,7 @@ def compare_chance(
     for layer in case.layers.values():
         layer.float().train()
     values = {**case.values, **({"p": 0.5, "training": True} if "p" in case.values else {})}
-    seed_torch(0)
+    reseed(0)
     with torch.no_grad():
         ours = torch.stack([run_source(case, values, outputs)[0] for _ in range(DRAWS)]).double()
         theirs = torch.stack(
@@ -689,7 +689,7 @@ def forward_backward(
     }
     if "training" in str(case.nodes) and values.get("training") and "p" in values:
         values["p"] = 0.0
-    seed_torch(0)
+    reseed(0)
     try:
         results = run(values)
         loss = sum(

@@ -215,7 +215,7 @@ def _losses(value: object, file: Path) -> tuple[str, ...]:
 
 def _line_length(value: object, _: Path) -> int:
     lengths = line_length.LENGTHS
-    if not isinstance(value, int) or value not in lengths or isinstance(value, bool):
+    if not isinstance(value, int) or value not in lengths:
         raise ValueError(f"a whole number from {lengths.start} to {lengths.stop - 1}")
     return value
 

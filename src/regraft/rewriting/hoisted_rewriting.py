@@ -15,6 +15,7 @@ from regraft.rewriting.single_output import Patch
 from regraft.rewriting.superfluous_statements import block_of
 from regraft.rewriting.withheld import Withheld
 from regraft.source.layout import Layout, indentation
+from regraft.source.syntax_walk import walk
 from regraft.source.text import Edit, Span
 from regraft.structure.calls import own_op
 from regraft.structure.model import Node, Value
@@ -183,7 +184,7 @@ class HoistedRewriter(HoistingChecks):
             return name  # most often, and without a walk through the function
         used = {
             getattr(node, attribute, None)
-            for node in ast.walk(self.match.body.node)
+            for node in walk(self.match.body.node)
             for attribute in ("id", "arg", "name")
         }.union(qualified)
         return next(new for new in _numbered(name) if new not in used)

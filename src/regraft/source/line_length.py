@@ -30,13 +30,17 @@ _FORMATTERS = (
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
+@functools.lru_cache(maxsize=4)
 def line_length_of(source: SourceFile) -> int:
     """Return the length that the project states for Regraft or its formatter, else the one that the
     file itself keeps to: 88, 100 or 119. A text that is no Python file on disk belongs to no
     project."""
     path = Path(source.path)
     stated = stated_line_length(path) if path.suffix == ".py" and path.is_file() else 0
-    return stated or _habit_of(source)
+    if stated:
+        return stated
+    longest = max((len(line) for line in source.text.splitlines()), default=0)
+    return next((length for length in _HABITS[:-1] if longest <= length), _HABITS[-1])
 
 
 def stated_line_length(path: Path) -> int:
@@ -48,6 +52,7 @@ def stated_line_length(path: Path) -> int:
 def forget_line_lengths() -> None:
     """Read the configuration of projects anew: its files may have changed."""
     _stated_in.cache_clear()
+    line_length_of.cache_clear()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -81,10 +86,3 @@ def _document(path: Path) -> dict[str, Any]:
         return tomllib.loads(data.decode("utf-8-sig")) if KEY.encode() in data else {}
     except (OSError, ValueError, RecursionError):
         return {}
-
-
-@functools.lru_cache(maxsize=4)
-def _habit_of(source: SourceFile) -> int:
-    """Return the line length that a file keeps to."""
-    longest = max((len(line) for line in source.text.splitlines()), default=0)
-    return next((length for length in _HABITS[:-1] if longest <= length), _HABITS[-1])

@@ -14,9 +14,9 @@ def list_stricter(clamps: ClampedSizes) -> list[ClampedSizes]:
     further sizes of those that it was found to have."""
     stricter = []
     if clamps.count and not clamps.guarded:
-        stricter.append(ClampedSizes(True, clamps.fixes_widths))
+        stricter.append(ClampedSizes(guarded=True, fixes_widths=clamps.fixes_widths))
     if clamps.widths and not clamps.fixes_widths:
-        stricter.append(ClampedSizes(clamps.guarded, True))
+        stricter.append(ClampedSizes(guarded=clamps.guarded, fixes_widths=True))
     return stricter
 
 

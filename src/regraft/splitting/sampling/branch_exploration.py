@@ -204,8 +204,8 @@ class Explorer:
     def add_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
         """Append a copy of the inputs to the region's samples where their sizes are new, but no
         more than `MAX_SAMPLES` unless a size differs for the first time; then to the further ones,
-        no more than `MAX_FURTHER`. Raises Unsplittable for
-        inputs that differ from the first sample in more than open sizes."""
+        no more than `MAX_FURTHER`. Raises Unsplittable for inputs that differ from the first sample
+        in more than open sizes."""
         check_shapes(region, inputs)
         sizes = [tensor.shape for tensor in inputs]
         sizes_of_samples, sizes_of_further = (

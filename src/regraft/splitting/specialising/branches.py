@@ -25,7 +25,7 @@ from regraft.splitting.program.values import (
 from regraft.splitting.specialising.code_running import is_constant_tensor
 from regraft.splitting.specialising.either_values import bind_alternative, find_tested_constant
 from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length, is_ragged
-from regraft.splitting.specialising.object_choices import ObjectSides
+from regraft.splitting.specialising.object_choices import DIFFERENT_SIDES, ObjectSides
 from regraft.splitting.specialising.path_joins import merge_paths
 from regraft.splitting.specialising.stand_ins import is_stand_in, read_sequence, test_stand_in
 from regraft.splitting.specialising.state import Specialisation
@@ -105,7 +105,7 @@ def decide_value(
     if isinstance(value, LostValue):
         if isinstance(node, ast.IfExp) and value.objects:
             raise ObjectSides(node)
-        raise state.refuse(node, "the sides of this expression have different types or shapes")
+        raise state.refuse(node, DIFFERENT_SIDES)
     return value
 
 

@@ -17,6 +17,8 @@ from regraft.splitting.specialising.either_values import is_equal_constant
 from regraft.splitting.specialising.stand_ins import is_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
+DIFFERENT_SIDES = "the sides of this expression have different types or shapes"
+
 
 class ObjectChoice(Exception):
     """Signals that a statement reads a name that holds one of several objects: it is specialised

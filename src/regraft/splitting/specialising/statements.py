@@ -45,6 +45,7 @@ from regraft.splitting.specialising.loops import (
     execute_while,
 )
 from regraft.splitting.specialising.object_choices import (
+    DIFFERENT_SIDES,
     ObjectChoice,
     ObjectSides,
     list_cases,
@@ -381,8 +382,7 @@ def execute_by_type(state: Specialisation, node: ast.stmt) -> None:
             state.steps[:], state.names = list(steps), state.fork_names(names)
             statement = split_conditional(node, signal.node)
             if statement is None:
-                reason = "the sides of this expression have different types or shapes"
-                raise state.refuse(signal.node, reason) from None
+                raise state.refuse(signal.node, DIFFERENT_SIDES) from None
             state.execute_block([statement])
     except Cases as cases:
         state.steps[:], state.names = steps, names

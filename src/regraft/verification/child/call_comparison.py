@@ -28,7 +28,7 @@ from regraft.verification.child.checks.size_variants import SIZES
 from regraft.verification.child.checks.value_variants import EXTREME, VALUES
 from regraft.verification.child.comparison_setting import Setting
 from regraft.verification.child.comparison_terms import HALVES, Difference, Largest, Rigour
-from regraft.verification.child.exact_runs import draws_numbers, execute_exactly
+from regraft.verification.child.exact_runs import execute_exactly
 from regraft.verification.child.jittered_results import JITTERED, farther_outcome
 from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair
@@ -243,7 +243,7 @@ class _Comparison:
                         self.sides.original,
                         self.call,
                         self.plan,
-                        draws=draws_numbers(self.original_outcome, self.plan),
+                        draws=self.original_outcome.draws,
                     )
         return self._exact_outcome
 

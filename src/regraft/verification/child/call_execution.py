@@ -121,6 +121,7 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
         drew=drew,
         shared=sharing,
         random_state_hash=hash(states_after["torch"]),
+        draws=states_after["torch"] != states_before["torch"],
     )
     return (
         _with_gradients(outcome, flat_result, arguments, target, plan)

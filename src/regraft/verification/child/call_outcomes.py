@@ -50,8 +50,9 @@ class Outcome:
     `repeated` holds the same for a second call. `noted` are the results that hooks on the
     submodules saw, `order` the order in which the hooks first ran, `drew` the sources of random
     numbers that the call advanced, `random_state_hash` a hash of PyTorch's random state after the
-    call, `shared` in words the results that share memory with inputs, and the state that shares
-    memory or keeps a graph, `second` the second derivatives.
+    call, `draws` whether the call advanced it, True where that is not known, `shared` in words the
+    results that share memory with inputs, and the state that shares memory or keeps a graph,
+    `second` the second derivatives.
     """
 
     outputs: Mapping[str, Any] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class Outcome:
     drew: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     random_state_hash: int = 0
+    draws: bool = True
     error: BaseException | None = None
     backward_error: BaseException | None = None
 

@@ -3,24 +3,22 @@ gives other numbers in another format, and results of these would say nothing ab
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target
-from regraft.verification.child.random_states import states_of_seed
+from regraft.verification.child.result_mode import ResultMode
 
 
-def execute_exactly(
-    exact: Target, own: Target, call: Call, plan: Plan, *, draws: bool = True
-) -> Outcome:
-    """Run a call on a target in float64 and return what was observed. Unless it is known that the
-    call draws no random numbers (`draws`), `own`, the same target in its own number format, runs
-    before, and its numbers are drawn again. An error of the model is in the outcome."""
+def execute_exactly(exact: Target, own: Target, call: Call, plan: Plan, *, draws: bool) -> Outcome:
+    """Run a call on a target in float64 and return what was observed. Where the call draws random
+    numbers (`draws`), `own`, the same target in its own number format, runs before, and its numbers
+    are drawn again. An error of the model is in the outcome."""
     if not draws:
         return execute(exact, call, plan.exact())
     with _RecordedDraws() as recorded:
@@ -29,39 +27,35 @@ def execute_exactly(
         return execute(exact, call, plan.exact())
 
 
-def draws_numbers(outcome: Outcome, plan: Plan) -> bool:
-    """Return whether the random state of PyTorch after a run is another than before it. A run that
-    ended in an error counts, too."""
-    return outcome.random_state_hash != _state_hash(plan.seed)
+class _Draws(ResultMode):
+    """Passes on the results of operations, those of which are random numbers by `pass_on_draw`."""
+
+    only_observes = True  # numbers may be read: operations of Regraft run as they do without it
+
+    def pass_on(self, operation: Any, result: Any) -> Any:
+        """Return the result of an operation, or what is drawn in its place."""
+        is_drawn = torch.Tag.nondeterministic_seeded in operation.tags
+        return self.pass_on_draw(result) if is_drawn and torch.is_tensor(result) else result
+
+    @abstractmethod
+    def pass_on_draw(self, result: torch.Tensor) -> torch.Tensor:
+        """Return what the caller gets for random numbers."""
 
 
-def _state_hash(seed: int) -> int:
-    """Return the hash of PyTorch's random state right after `reseed`."""
-    return hash(states_of_seed(seed, has_numpy=False)["torch"])
-
-
-class _RecordedDraws(TorchDispatchMode):  # type: ignore[misc]  # torch does not type it
-    """Records the results of operations that draw random numbers, in `numbers`, in their order."""
+class _RecordedDraws(_Draws):
+    """Records the random numbers that are drawn, in `numbers`, in their order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.numbers: list[torch.Tensor] = []
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Run an operation, and return its result, which is recorded if it is a random tensor."""
-        result = func(*args, **(kwargs or {}))
-        if _is_random(func) and isinstance(result, torch.Tensor):
-            self.numbers.append(result.detach().clone())
+    def pass_on_draw(self, result: torch.Tensor) -> torch.Tensor:
+        """Return the random numbers, which are recorded."""
+        self.numbers.append(result.detach().clone())
         return result
 
 
-class _RepeatedDraws(TorchDispatchMode):  # type: ignore[misc]  # torch does not type it
+class _RepeatedDraws(_Draws):
     """Gives recorded numbers to operations that draw random ones, in the number format of these
     operations, as long as the shapes are those of the record."""
 
@@ -69,25 +63,11 @@ class _RepeatedDraws(TorchDispatchMode):  # type: ignore[misc]  # torch does not
         super().__init__()
         self._numbers: Iterator[torch.Tensor] = iter(numbers)
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Run an operation, and return its result, with the recorded numbers if it is a random
-        tensor. After a shape that is not the recorded one the rest is drawn anew."""
-        result = func(*args, **(kwargs or {}))
-        if not _is_random(func) or not isinstance(result, torch.Tensor):
-            return result
+    def pass_on_draw(self, result: torch.Tensor) -> torch.Tensor:
+        """Return the next recorded numbers. After a shape that is not the recorded one the rest is
+        drawn anew."""
         numbers = next(self._numbers, None)
         if numbers is None or numbers.shape != result.shape:
             self._numbers = iter(())
             return result
         return result.copy_(numbers)
-
-
-def _is_random(operation: Any) -> bool:
-    """Return whether an operation of ATen draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in operation.tags

@@ -56,7 +56,7 @@ def _is_noise_in_original(path: str, sides: Sides, call: Call, plan: Plan) -> bo
     already in the original. False for other formats, and where one of the runs raises."""
     original_outcome = execute(sides.original, call, plan)
     changed_outcome = execute(sides.changed, call, plan)
-    exact_outcome = _exact_outcome(sides, call, plan)
+    exact_outcome = _exact_outcome(sides, call, plan, original_outcome)
     if original_outcome.error or changed_outcome.error or exact_outcome.error:
         return False
     is_gradient = path not in original_outcome.outputs
@@ -104,9 +104,10 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     Terms that cancel exactly in one order of summation leave rounding in another: softmax over one
     position, say.
     """
-    exact_gradients = _gradients(_exact_outcome(sides, call, plan), plan)
-    original_gradients = _gradients(execute(sides.original, call, plan), plan)
-    exact_changed_gradient = _exact_changed_gradients(sides, call, plan).get(difference.path)
+    original_outcome = execute(sides.original, call, plan)
+    original_gradients = _gradients(original_outcome, plan)
+    exact_gradients, exact_changed_gradients = _exact_gradients(sides, call, plan, original_outcome)
+    exact_changed_gradient = exact_changed_gradients.get(difference.path)
     sizes = {
         name: float(v.abs().max())
         for name, v in exact_gradients.items()
@@ -126,15 +127,22 @@ def _is_rounding_only(difference: Difference, sides: Sides, call: Call, plan: Pl
     return is_zero and difference.absolute <= rounding * scale
 
 
-def _exact_outcome(sides: Sides, call: Call, plan: Plan) -> Outcome:
-    """Return the outcome of the original in float64."""
-    return execute_exactly(sides.exact_original(is_altered(call)), sides.original, call, plan)
+def _exact_outcome(sides: Sides, call: Call, plan: Plan, original_outcome: Outcome) -> Outcome:
+    """Return the outcome of the original in float64, given that in its own number format."""
+    exact = sides.exact_original(is_altered(call))
+    return execute_exactly(exact, sides.original, call, plan, draws=original_outcome.draws)
 
 
-def _exact_changed_gradients(sides: Sides, call: Call, plan: Plan) -> Mapping[str, Any]:
-    """Return the derivatives of the changed version in float64 by path, {} for none."""
-    outcome = execute_exactly(sides.exact_changed(), sides.changed, call, plan)
-    return _gradients(outcome, plan)
+def _exact_gradients(
+    sides: Sides, call: Call, plan: Plan, original_outcome: Outcome
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the derivatives of the original and of the changed version in float64 by path, {} for
+    none, given the original's outcome in its own number format."""
+    exact_original = _exact_outcome(sides, call, plan, original_outcome)
+    exact_changed = execute_exactly(
+        sides.exact_changed(), sides.changed, call, plan, draws=original_outcome.draws
+    )
+    return _gradients(exact_original, plan), _gradients(exact_changed, plan)
 
 
 def _gradients(outcome: Outcome, plan: Plan) -> Mapping[str, Any]:
@@ -153,8 +161,11 @@ def _is_lost_by_saturation(
     """
     if not session.by_rules or call.label != LOW:
         return False
-    exact_gradient = _gradients(_exact_outcome(sides, call, plan), plan).get(difference.path)
-    exact_changed_gradient = _exact_changed_gradients(sides, call, plan).get(difference.path)
+    original_outcome = execute(sides.original, call, plan)
+    exact_gradient, exact_changed_gradient = (
+        gradients.get(difference.path)
+        for gradients in _exact_gradients(sides, call, plan, original_outcome)
+    )
     if not are_alike(exact_gradient, exact_changed_gradient):
         return False
     gap = measure(exact_gradient, exact_changed_gradient)

@@ -147,9 +147,12 @@ def _is_rounding_only(sides: Sides, call: Call, plan: Plan) -> bool:
     The original's error is also that with parameters which are off by one rounding: where two
     experts are nearly tied, rounding decides between them.
     """
-    exact_outcome = execute_exactly(sides.exact_original(False), sides.original, call, plan)
+    original_outcome = execute(sides.original, call, plan)
+    exact_outcome = execute_exactly(
+        sides.exact_original(False), sides.original, call, plan, draws=original_outcome.draws
+    )
     changed_outcome = execute(sides.changed, call, plan)
-    if _is_no_less_exact(execute(sides.original, call, plan), changed_outcome, exact_outcome):
+    if _is_no_less_exact(original_outcome, changed_outcome, exact_outcome):
         return True
     for seed in range(_JITTERED):
         with weights.change_parameters(

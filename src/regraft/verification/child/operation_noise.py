@@ -4,13 +4,12 @@ computation", 1993)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.verification.child.call_variants import move_by_rounding
+from regraft.verification.child.result_mode import ResultMode
 
 # operations of ATen that round; others copy numbers, choose some or are exact
 _ROUNDING = frozenset(
@@ -26,7 +25,7 @@ _ROUNDING = frozenset(
 )
 
 
-class OperationNoise(TorchDispatchMode):  # type: ignore[misc]  # torch does not type it
+class OperationNoise(ResultMode):
     """Moves the results of operations that round by one unit in the last place, up or down, while
     it is active; whole numbers, which are mostly exact, stay."""
 
@@ -34,20 +33,13 @@ class OperationNoise(TorchDispatchMode):  # type: ignore[misc]  # torch does not
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Run an operation, and return its results, moved by a rounding if the operation rounds."""
-        results = func(*args, **(kwargs or {}))
-        if func.overloadpacket.__name__.lstrip("_") not in _ROUNDING:
-            return results
-        if isinstance(results, tuple):
-            return tuple(map(self._moved, results))
-        return self._moved(results)
+    def pass_on(self, operation: Any, result: Any) -> Any:
+        """Return the results of an operation, moved by a rounding if the operation rounds."""
+        if operation.overloadpacket.__name__.lstrip("_") not in _ROUNDING:
+            return result
+        if isinstance(result, tuple):
+            return tuple(map(self._moved, result))
+        return self._moved(result)
 
     def _moved(self, result: Any) -> Any:
         """Return a result with each of its numbers moved by a rounding, except those that would
