@@ -14,7 +14,7 @@ from regraft.source.text import Edit, SourceError, SourceFile
 from regraft.structure import Module
 
 MORE_ROUNDS = 10  # for what rewriting brings up, besides a round for each of the first findings
-MOST_ROUNDS = 16  # as long as each leaves fewer findings; files of libraries take 7 at most
+MOST_ROUNDS = 8  # as long as each leaves fewer findings; files of libraries take 7 at most
 
 
 class RuleDefect(Exception):
