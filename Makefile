@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 BOTH := -n 2 --dist worksteal
 # each on one core: two pools of threads would wait for one another
 ON_ONE_CORE := OMP_NUM_THREADS=1
+# the processes that tests start need not compile Regraft themselves
+COMPILE := $(BIN)/python -m compileall -q src
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
@@ -20,11 +22,13 @@ QUICK := $(addprefix tests/, dsl structure test_bodies.py test_cache.py test_cli
   test_rules.py test_source.py)
 
 quick: $(READY)
+	@$(COMPILE)
 	$(ON_ONE_CORE) $(BIN)/python -m pytest $(BOTH) -m "not slow" $(QUICK)
 
 # every test but the slow ones, which are few and take most of the time; then all of them
 test: MARKED := not slow
 test test-all: $(READY)
+	@$(COMPILE)
 	$(ON_ONE_CORE) $(BIN)/python -m pytest $(BOTH) -m "$(MARKED)"
 
 # Liger's kernels against what they replace, in Triton's interpreter, which Triton looks for when it is imported
