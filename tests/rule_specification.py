@@ -15,7 +15,7 @@ import inspect
 import itertools
 import operator
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -703,7 +703,9 @@ def forward_backward(
             n: v for n, v in values.items() if isinstance(v, torch.Tensor) and v.requires_grad
         }
         wanted = {**leaves, **parameters}
-        slopes = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+        slopes: Sequence[torch.Tensor | None] = [None] * len(wanted)
+        if loss.requires_grad:  # indices have no gradient
+            slopes = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
     except REFUSALS as error:
         if dtype == torch.float32 and computed is None:
             raise SpecificationError(f"it raises {type(error).__name__}: {error}") from error

@@ -132,6 +132,10 @@ SORTED: Drawn = {
     "descending": lambda _: CHANCE.choice((True, False, True)),
     "count": lambda _: CHANCE.choice((1, 3, 6)),
 }
+LONG_SORTED: Drawn = {
+    **SORTED,
+    "x": lambda _: torch.randn(CHANCE.choice(((140, 150), (130, 2, 160))), requires_grad=True),
+}
 SEQUENCE: Drawn = {
     "x": lambda shape: torch.randn(2, 3, shape[-1], requires_grad=True),
     "position": lambda _: CHANCE.choice((-1, 0, 2)),
@@ -249,6 +253,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-loss": SMOOTHED,
     "idioms/one-hot-select": CHOSEN,
     "idioms/sorted-head": SORTED,
+    "idioms/sorted-indices": LONG_SORTED,
     "idioms/last-position": SEQUENCE,
     "idioms/need-weights": ATTENDED,
     "idioms/linear-before-expand": ENLARGED,
@@ -339,6 +344,11 @@ WRONG = {
         "idioms/grouped-heads",
         "expanded_heads($x, $count, 2)",
         "expanded_heads($x, $count, 1)",
+    ),
+    "the order of sorted indices": (
+        "idioms/sorted-indices",
+        "descending=$descending) -> $head\n# along the f",
+        "descending=False) -> $head\n# along the f",
     ),
     "another axis": ("idioms/sorted-head", "$count, 0, dim", "$count, 1, dim"),
     "a mask of attention lost": (

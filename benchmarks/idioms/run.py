@@ -165,6 +165,12 @@ def heads() -> Iterator[Case]:
             ],
             lambda scores=scores, first=first: ops.sorted_head(scores, first, 1, descending=True),
         )
+        yield Case(
+            "sorted-indices",
+            f"{first} of {rows} x {count}",
+            lambda scores=scores, first=first: torch.argsort(scores, -1)[:, :first],
+            lambda scores=scores, first=first: ops.sorted_indices(scores, first, 1),
+        )
 
 
 def diagonals() -> Iterator[Case]:

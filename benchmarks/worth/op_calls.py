@@ -755,6 +755,11 @@ def sorted_head(rows: int, classes: int, first: int) -> Calls:
     )
 
 
+def sorted_indices(rows: int, classes: int, first: int) -> Calls:
+    x = torch.randn(rows, classes)
+    return Calls(lambda: ops.sorted_indices(x, first, -1), lambda: x.argsort(-1)[..., :first])
+
+
 HEAD_COUNTS: Mapping[str, Any] = {
     "small": {"rows": 4, "classes": 32, "first": 4},
     "typical": {"rows": 64, "classes": 1000, "first": 16},
@@ -819,6 +824,7 @@ CASES = [
     case("smoothed_select", idioms.BATCHES, smoothed_select, rows=64, classes=1024),
     case("softmax", adopter.SCORES, softmax),
     case("sorted_head", HEAD_COUNTS, sorted_head),
+    case("sorted_indices", HEAD_COUNTS, sorted_indices),
     case("squared_distances", idioms.POINTS, squared_distances, points=64, others=64, width=320),
     case(
         "standard_deviation",

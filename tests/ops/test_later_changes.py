@@ -267,6 +267,7 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
         x[0], TARGETS, 1, classes=8, dtype=torch.float32, scale=0.9, offset=0.1
     ),
     "sorted_head": lambda x: ops.sorted_head(x, 3, -1),
+    "sorted_indices": lambda x: ops.sorted_indices(x, 3, -1),
     "squared_distances": lambda x: ops.squared_distances(x[:, :, None], x[:, None], -1),
     "standard_deviation": lambda x: ops.standard_deviation(x, 1),
     "standardize": lambda x: ops.standardize(x, 1e-6),

@@ -27,6 +27,7 @@ from regraft.ops import (  # noqa: E402
     product_trace,
     smoothed_select,
     sorted_head,
+    sorted_indices,
 )
 
 INFINITY = float("inf")
@@ -234,6 +235,43 @@ def test_sorted_numbers_that_are_not_finite_and_gradients() -> None:
     assert implementation("sorted_head", x, 3, -1) == "reference"
     with torch.no_grad():
         assert implementation("sorted_head", x, 3, -1) == "torch-native"
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("kind", ["different", "equal numbers", "all equal", "not finite"])
+@pytest.mark.parametrize(("dim", "axis"), [(0, 0), (1, 1), (-1, 1), (2, -1), (-1, -1), (0, 1)])
+def test_the_first_indices_of_a_sort(dim: int, axis: int, kind: str, descending: bool) -> None:
+    x = torch.randn([4 if size != dim % 3 else 300 for size in range(3)], requires_grad=True)
+    with torch.no_grad():
+        if kind == "equal numbers":
+            x.mul_(40).round_()
+        elif kind == "all equal":
+            x.zero_()
+        elif kind == "not finite":
+            x[x > 2] = float("nan")
+            x[x < -2] = -INFINITY
+    for count in (0, 1, 3, 150, 299, 400, -2):
+        ours = sorted_indices(x, count, axis, dim=dim, descending=descending)
+        theirs = REFERENCES["sorted_indices"](x, count, axis, dim=dim, descending=descending)
+        assert torch.equal(ours, theirs)
+        if axis % 3 == dim % 3:
+            name = implementation("sorted_indices", x, count, axis, dim=dim, descending=descending)
+            assert name == ("torch-native" if 0 < count <= 150 else "reference")
+    flat = x.detach().flatten()
+    assert torch.equal(
+        sorted_indices(flat, 7, 0, descending=descending), flat.argsort(0, descending)[:7]
+    )
+
+
+def test_indices_of_small_whole_or_16_bit_tensors_are_sorted() -> None:
+    x = torch.randn(64, 64)
+    assert implementation("sorted_indices", x, 3, -1) == "reference"
+    x = torch.randn(2, 512)
+    assert implementation("sorted_indices", x, 3, -1) == "reference"
+    x = torch.randn(64, 512)
+    assert implementation("sorted_indices", x, 3, -1) == "torch-native"
+    for dtype in (torch.bfloat16, torch.int64):
+        assert implementation("sorted_indices", x.to(dtype), 3, -1) == "reference"
 
 
 @pytest.mark.skipif(

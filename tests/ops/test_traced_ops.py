@@ -145,6 +145,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     ),
     "softmax": lambda m, x: ops.softmax(x, layer=m.softmax),
     "sorted_head": lambda m, x: ops.sorted_head(x, 3, -1),
+    "sorted_indices": lambda m, x: ops.sorted_indices(x, 3, -1),
     "squared_distances": lambda m, x: ops.squared_distances(x[:, :, None], x[:, None], -1),
     "standard_deviation": lambda m, x: ops.standard_deviation(x, 1),
     "standardize": lambda m, x: ops.standardize(x, 1e-6),

@@ -685,6 +685,35 @@ def inputs(rows, classes):
 """,
     ),
     Subject(
+        "idioms/sorted-indices",
+        "{first} nearest of {points} points, {batch} clouds",
+        scaled(
+            {"batch": 2, "points": 48, "first": 4},
+            {"batch": 4, "points": 512, "first": 16},
+            {"batch": 4, "points": 2048, "first": 32},
+        ),
+        """
+import torch
+from torch import nn
+
+
+class Subject(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.first = first
+
+    def forward(self, points):
+        distances = torch.cdist(points, points)
+        nearest = distances.argsort()[:, :, : self.first]
+        index = nearest.flatten(1)[..., None].expand(-1, -1, points.shape[-1])
+        return points.gather(1, index)
+
+
+def inputs(batch, points):
+    return (torch.randn(batch, points, 3),)
+""",
+    ),
+    Subject(
         "idioms/linear-recurrence",
         "{batch} x {width} x {length} x {states}",
         scaled(

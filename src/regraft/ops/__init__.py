@@ -94,6 +94,7 @@ from regraft.ops.slices_along import slices_along as slices_along
 from regraft.ops.smoothed_select import smoothed_select as smoothed_select
 from regraft.ops.softmax import softmax as softmax
 from regraft.ops.sorted_head import sorted_head as sorted_head
+from regraft.ops.sorted_indices import sorted_indices as sorted_indices
 from regraft.ops.standardize import standardize as standardize
 from regraft.ops.standardize_along import standardize_along as standardize_along
 from regraft.ops.substitute_rows import substitute_rows as substitute_rows

@@ -37,7 +37,7 @@ def sorted_head_implementation(
     x: torch.Tensor, count: int, axis: int, *, dim: int = -1, descending: bool = False
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not are_tensors(x) or not x.dim() or not _are_constants(count, dim, descending):
+    if not are_tensors(x) or not x.dim() or not are_constants(count, dim, descending):
         return "reference"
     if not -x.dim() <= dim < x.dim() or dim % x.dim() != axis % x.dim() or axis >= x.dim():
         return "reference"
@@ -46,6 +46,6 @@ def sorted_head_implementation(
     return "reference" if x.is_complex() or is_transformed() else "torch-native"
 
 
-def _are_constants(count: Any, dim: Any, descending: Any) -> bool:
+def are_constants(count: Any, dim: Any, descending: Any) -> bool:
     """Return whether arguments are numbers and a flag of Python."""
     return type(count) is int and type(dim) is int and type(descending) is bool

@@ -37,6 +37,7 @@ _WRITABLE_RESULTS = (
     "regraft.ops.rms_normalize",
     "regraft.ops.rolled_rotary",
     "regraft.ops.sorted_head",
+    "regraft.ops.sorted_indices",
     "regraft.ops.squared_distances",
     "regraft.ops.unfold_",
     "torch.nn.functional.gelu",
