@@ -10,7 +10,7 @@ import pytest
 from conftest import compiled_rules, source_of
 from regraft.rules import load_rules
 from regraft.scanning import CompiledRule, check_source, compile_rules, rewrite_file
-from regraft.scanning.fixpoint import MOST_ROUNDS
+from regraft.scanning.fixpoint import MOST_FINDINGS, MOST_ROUNDS
 from regraft.source import text
 from regraft.source.text import SourceFile, parse
 
@@ -524,3 +524,17 @@ def test_deep_expressions_are_rewritten_in_part_and_in_time() -> None:
     ast.parse(rewritten)
     assert MOST_ROUNDS <= len(applied) <= MOST_ROUNDS + 10
     assert rewritten.count(b"softmax(") == 300
+
+
+def test_rounds_of_very_many_findings_are_fewer() -> None:
+    loaded, _ = load_rules(["softmax"])
+    compiled, _ = compile_rules(loaded)
+    chain = "x" + ".softmax(-1)" * 300
+    text = f"import torch\ndef f(x):\n    return {chain}\ndef g(x):\n    return {chain}\n"
+    source = parse("deep.py", text.encode())
+    assert isinstance(source, SourceFile)
+    report = check_source(source, compiled)
+    rewritten, applied = rewrite_file(report, compiled)
+    ast.parse(rewritten)
+    rounds = MOST_FINDINGS // 600
+    assert 2 * rounds <= len(applied) <= 2 * rounds + 10

@@ -15,6 +15,7 @@ from regraft.structure import Module
 
 MORE_ROUNDS = 10  # for what rewriting brings up, besides a round for each of the first findings
 MOST_ROUNDS = 8  # as long as each leaves fewer findings; files of libraries take 7 at most
+MOST_FINDINGS = 3000  # of all rounds together, under the same condition
 
 
 class RuleDefect(Exception):
@@ -82,22 +83,24 @@ def rewrite_file(
 ) -> tuple[bytes, tuple[Finding, ...]]:
     """Return the bytes of a file with its fixable findings applied, and these findings.
 
-    This goes in rounds until no finding is left, or for MOST_ROUNDS where a statement has more
-    findings: the rest are findings of the rewritten file. Findings that are not `wanted` stay as
-    they are. Patches that share a statement are applied in different rounds, each against the text
-    of the round before. Raise RuleDefect when a rewritten file does not parse or the rounds do not
-    end.
+    This goes in rounds until no finding is left, or for MOST_ROUNDS, or until MOST_FINDINGS were
+    read, where a statement has more findings: the rest are findings of the rewritten file. Findings
+    that are not `wanted` stay as they are. Patches that share a statement are applied in different
+    rounds, each against the text of the round before. Raise RuleDefect when a rewritten file does
+    not parse or the rounds do not end.
     """
     assert report.source is not None
     source = report.source
     applied: list[Finding] = []
-    number_before = 0
+    number_before = number_read = 0
     for round_number in range(len(report.findings) + MORE_ROUNDS):
         applicable = [
             finding for finding in report.findings if finding.patch is not None and wanted(finding)
         ]
         chosen = choose(applicable)
-        is_enough = round_number >= MOST_ROUNDS and len(applicable) < number_before
+        number_read += len(report.findings)
+        is_long = round_number >= MOST_ROUNDS or number_read > MOST_FINDINGS
+        is_enough = is_long and len(applicable) < number_before
         if not chosen or is_enough:
             return source.data, tuple(applied)
         number_before = len(applicable)
