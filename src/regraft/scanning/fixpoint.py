@@ -9,6 +9,7 @@ from regraft.scanning.check import check_source
 from regraft.scanning.findings import FileReport, Finding
 from regraft.scanning.rules import CompiledRule
 from regraft.source import text
+from regraft.source.changed_definition import changed_definition
 from regraft.source.imports import Imports
 from regraft.source.text import Edit, SourceError, SourceFile
 from regraft.structure import Module
@@ -16,6 +17,7 @@ from regraft.structure import Module
 MORE_ROUNDS = 10  # for what rewriting brings up, besides a round for each of the first findings
 MOST_ROUNDS = 8  # as long as each leaves fewer findings; files of libraries take 7 at most
 MOST_FINDINGS = 3000  # of all rounds together, under the same condition
+WHOLE_ROUNDS = 2  # after which the definition that a round has changed is scanned first
 
 
 class RuleDefect(Exception):
@@ -75,6 +77,11 @@ def apply_patches(source: SourceFile, patches: Sequence[Patch], home: str = "reg
     return text.apply(source, [*edits, *imports.edits(used)])
 
 
+def _applicable(report: FileReport, wanted: Callable[[Finding], bool]) -> list[Finding]:
+    """Return the findings of a report that are wanted and have a patch."""
+    return [finding for finding in report.findings if finding.patch is not None and wanted(finding)]
+
+
 def rewrite_file(
     report: FileReport,
     rules: Sequence[CompiledRule],
@@ -92,11 +99,13 @@ def rewrite_file(
     assert report.source is not None
     source = report.source
     applied: list[Finding] = []
+    is_partial = False  # whether the report is that of one definition
     number_before = number_read = 0
     for round_number in range(len(report.findings) + MORE_ROUNDS):
-        applicable = [
-            finding for finding in report.findings if finding.patch is not None and wanted(finding)
-        ]
+        applicable = _applicable(report, wanted)
+        if is_partial and not applicable:
+            report, is_partial = check_source(source, rules, home), False
+            applicable = _applicable(report, wanted)
         chosen = choose(applicable)
         number_read += len(report.findings)
         is_long = round_number >= MOST_ROUNDS or number_read > MOST_FINDINGS
@@ -113,8 +122,9 @@ def rewrite_file(
             raise RuleDefect(
                 chosen, f"the rewritten file does not parse: line {parsed.line}: {parsed.message}"
             )
-        source = parsed
-        report = check_source(source, rules, home)
+        definition = changed_definition(source, parsed) if round_number >= WHOLE_ROUNDS else None
+        source, is_partial = parsed, definition is not None
+        report = check_source(source, rules, home, lines=definition and definition[1])
     raise RuleDefect(
         applied[-1:], "rewriting does not come to an end: the target matches the source again"
     )
