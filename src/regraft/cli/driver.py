@@ -13,7 +13,7 @@ from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.verification.containment import SandboxMode
-    from regraft.verification.driver_file import DriverFile
+    from regraft.verification.driver_writing import DriverFile
 
 
 @click.command("driver")
@@ -47,7 +47,7 @@ def driver_command(
     What Regraft guessed is filled in, what it could not guess is marked with TODO. Exits with 0
     when the driver is written, 2 when FILE does not import or the driver's file exists already.
     """
-    from regraft.verification.driver_file import driver_for
+    from regraft.verification.driver_writing import driver_for
     from regraft.verification.types import VerifyError
 
     if not file.exists():

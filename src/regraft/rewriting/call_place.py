@@ -76,8 +76,9 @@ class CallPlace:
         return self.imports.source.segment(node.expr)
 
     def _keeps_number(self, ast_node: ast.AST, time: int) -> bool:
-        """Return whether a syntax node of arithmetic on numbers has the same value at the call as
-        at `time`, unless attributes change; False for what is no arithmetic."""
+        """Return whether a syntax node, its parts aside, lets arithmetic on numbers have the same
+        value at the call as at `time`: a name that keeps its number or is the receiver, an
+        attribute, a constant or an operator. Whether attributes change is not looked at."""
         if isinstance(ast_node, ast.Name) and ast_node.id in self.match.body.log:
             binding = self._stable_binding(ast_node.id, time)
             return binding is not None and (

@@ -137,7 +137,8 @@ def open_element_sizes(pairs: list[tuple[Any, Any]]) -> list[Any] | None:
 
 
 def open_tensor_sizes(pairs: list[tuple[Any, Any]]) -> list[Any] | None:
-    """Return what `open_element_sizes` does, of tensors."""
+    """Return, for tensors in both worlds, the second ones with each size open in which the tensors
+    differ, or that is open in one of them; None for several dtypes or numbers of dimensions."""
     first = pairs[0][0]
     if len({(example.dtype, example.ndim) for example, _ in pairs}) > 1:
         return None

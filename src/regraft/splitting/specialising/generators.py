@@ -164,8 +164,8 @@ def count_elements(state: Specialisation, node: ast.For) -> list[ast.stmt] | Non
 
 
 def leave_at_end(count: ast.expr, sequence: ast.expr) -> ast.stmt:
-    """Return the statement that leaves a loop where as many elements as a sequence has were
-    counted."""
+    """Return the statement that leaves a loop where `count` has reached the length of
+    `sequence`."""
     length = ast.Call(ast.Name("len", ast.Load()), [sequence], [])
     return ast.If(ast.Compare(count, [ast.GtE()], [length]), [ast.Break()], [])
 

@@ -39,8 +39,8 @@ def specialise_network(
     partial: bool,
 ) -> list[Step]:
     """Return the residual program for calls (argument name to value); the first is followed, and
-    sizes in which the calls differ are open. Raises Unsplittable for a network with a variable
-    `numpy`.
+    sizes in which the calls differ are open. Raises Unsplittable where `forward` has a local
+    variable `numpy`: the host's text calls NumPy by this name.
 
     scratch: attributes of modules that calls assign, which the modules lack now. partial: whether a
     variable may be read that only some of the paths assign.

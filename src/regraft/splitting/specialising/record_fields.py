@@ -212,9 +212,10 @@ def convert_namedtuple(
 
 
 def operate_on_records(state: Specialisation, node: ast.expr, operands: list[Value]) -> Value:
-    """Return the value of an operator with a record among its operands: a namedtuple without
-    tensors counts as a tuple, and no record is None. Raises Unsplittable for other operators, and
-    lists of records."""
+    """Return the value of an operator with a record, or a list of records, among its operands:
+    none of them is None, `not` asks for their truth, and in arithmetic and comparisons a namedtuple
+    without tensors counts as a tuple. Raises Unsplittable for other records and operators, also for
+    `is` between two objects."""
     is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
     if is_identity and any(
         isinstance(operand, StaticValue) and operand.example is None for operand in operands

@@ -53,11 +53,12 @@ _FLAGS = ("output_attentions", "output_hidden_states")
 
 
 def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
-    """Yield a subject under the conditions under which it was not compared yet, where the original
-    accepts them, as light subjects to be compared once; nothing for a light subject. Stop where
-    time is up or every definition is refuted.
+    """Yield variants of a subject that the original accepts (other calls and configurations,
+    decoding, calls in turn, checkpointing, a layer in bfloat16, ...) as light subjects to be
+    compared once; nothing for a light subject. Stop where time is up or every definition is
+    refuted.
 
-    Each kind of condition is compared once for each definition that the subject runs, unless the
+    Each kind of variant is compared once for each definition that the subject runs, unless the
     session is thorough; it is noted in `session.widened`. The names of the makers are part of the
     recorded kinds and reasons.
     """

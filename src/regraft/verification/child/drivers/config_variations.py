@@ -166,9 +166,10 @@ def _related_rates(_: str, value: float, __: Choices) -> tuple[float, ...]:
 
 
 def _related_numbers(name: str, value: int, choices: Choices) -> tuple[int, ...]:
-    """Return 2, then 1 instead of a number that stands for none (0, -1), since of one thing the
-    first is all of them; twice, half, one and two more of others, and three more than twice, () for
-    the width of a model. Numbers that the file looks the field up with come first."""
+    """Return other numbers for a field of a configuration: first those that the file looks the
+    field up with. No further ones for the width of a model; 2, then 1 for 0 and -1, which stand for
+    none (1 comes last, since the first of one element is all of them); twice the value, half of it,
+    one and two more, and three more than twice for other values."""
     keys = tuple(key for key in choices.get(name, ()) if type(key) is int and key != value)
     if value in (0, -1):
         return (*keys, 2, 1)

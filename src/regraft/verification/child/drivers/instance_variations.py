@@ -192,9 +192,9 @@ def _with_values(
 def _with_another_flag(
     instance: Instance, values: Mapping[str, Any], session: Session
 ) -> Instance | None:
-    """Return the instance with values that build it but do not run, and the first other flag among
-    the first `_FLAGS` with which they do (a block of another stride has no residual, say); None for
-    none."""
+    """Return the instance with `values`, with which it does not run as it is, and with the first of
+    its first `_FLAGS` flags that lets it run when it is turned (a block of another stride has no
+    residual, say); None where none does."""
     all_values = {**instance.function_values, **values}
     flags = [name for name, value in all_values.items() if isinstance(value, bool)]
     for name in flags[:_FLAGS]:
