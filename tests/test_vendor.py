@@ -13,7 +13,10 @@ import pytest
 
 from regraft import __version__
 from regraft.rewriting.vendored_source import _defined_names, vendor_source, vendored_names
+from regraft.rules import load_rules
 from regraft.rules.kernels import OPS, exported_ops
+from regraft.scanning.check import VENDORED, check_text
+from regraft.scanning.rules import compile_rules
 
 ALL = (
     "conv_batch_norm",
@@ -123,6 +126,7 @@ def test_only_what_is_asked_for() -> None:
 
 def test_header_and_imports() -> None:
     text = vendor_source(ALL)
+    assert text.encode().startswith(VENDORED)
     assert f"Regraft {__version__} (Apache-2.0)" in text
     modules = {
         (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name) or ""
@@ -134,6 +138,13 @@ def test_header_and_imports() -> None:
         "torch"
     }
     assert ast.get_docstring(ast.parse(text))
+
+
+def test_a_vendored_module_has_no_findings() -> None:
+    rules, _ = compile_rules(load_rules(["*/*"])[0])
+    text = vendor_source(sorted(exported_ops())).encode()
+    assert check_text("regraft_ops.py", text, rules).findings == ()
+    assert check_text("model.py", text.replace(VENDORED, b'"""Operations of '), rules).findings
 
 
 def test_an_unknown_op() -> None:

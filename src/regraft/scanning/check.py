@@ -18,6 +18,7 @@ from regraft.source.imports import Imports
 from regraft.source.text import SourceError, SourceFile
 from regraft.structure import Module
 
+VENDORED = b'"""Operations of Regraft '  # how a file begins that `--vendor` writes
 MAX_GARBAGE = 250_000  # objects that are allocated between two collections
 
 
@@ -96,8 +97,8 @@ def _scan_source(
     started = time.perf_counter()
     try:
         # keeps methods of other libraries' tensors from looking like PyTorch's, too
-        if b"torch" not in source.text:
-            return _report_without_torch(source, started)
+        if b"torch" not in source.text or source.text.startswith(VENDORED):
+            return _empty_report(source, started)
         module = Module(source, inlines=inlines)
         imports = Imports(source, module.names, home)
         results = match_bodies(module, rules, explain, lines)
@@ -130,8 +131,9 @@ def _scan_source(
     )
 
 
-def _report_without_torch(source: SourceFile, started: float) -> FileReport:
-    """Return the report of a file that does not mention PyTorch, and so has nothing to match."""
+def _empty_report(source: SourceFile, started: float) -> FileReport:
+    """Return the report of a file in which nothing is matched: it does not mention PyTorch, or
+    Regraft wrote it."""
     ignores = suppress(source, ())[1]
     seconds = time.perf_counter() - started
     return FileReport(source.path, source, (), (), (), (), 0, 0, seconds, ignores=ignores)

@@ -230,13 +230,13 @@ def close_untaken(
     unseen: with "refuse", the first of these is raised instead, with the lines of the others,
     unless sizes of inputs alone decide it: the network is split for the sizes of the example calls.
     """
-    untaken = unseen_side_errors(sides, taken)
     by_size = {number for number, side in enumerate(sides) if side.by_size}
     refused = unseen_side_errors(sides, taken | by_size)
     if refused and unseen == "refuse":
         raise error_of_all(refused)
     close_sides(program.steps, taken)
-    return untaken
+    remedy = "the artefact raises an error there; an example call that takes it opens it"
+    return unseen_side_errors(sides, taken, remedy)
 
 
 def describe_parts(compiled: CompiledNetwork, side_count: int, analysis: float) -> Report:

@@ -28,6 +28,11 @@ from regraft.splitting.sampling.varied_calls import (
 
 __all__ = ["check_split_network", "difference", "unseen_side_errors"]
 
+_REMEDY = (
+    'give an example call that takes it (or split with unseen="raise", --unseen raise,'
+    " where none can)"
+)
+
 
 def check_split_network(
     original: Original, split: Any, sides: list[Side], watch: Watch = ignore
@@ -177,14 +182,20 @@ def is_no_answer(traced: Any, expected: Any, got: Any) -> bool:
     return all_raise or (is_beyond_limits(traced) and is_beyond_limits(got))
 
 
-def unseen_side_errors(sides: list[Side], taken: set[int]) -> list[Unsplittable]:
-    """Return a refusal for each side that no checked input took."""
-    return [unseen_side_error(sides, number) for number in range(len(sides)) if number not in taken]
+def unseen_side_errors(
+    sides: list[Side], taken: set[int], remedy: str = _REMEDY
+) -> list[Unsplittable]:
+    """Return a refusal for each side that no checked input took, with what to do, `remedy`."""
+    return [
+        unseen_side_error(sides, number, remedy)
+        for number in range(len(sides))
+        if number not in taken
+    ]
 
 
-def unseen_side_error(sides: list[Side], number: int) -> Unsplittable:
+def unseen_side_error(sides: list[Side], number: int, remedy: str = _REMEDY) -> Unsplittable:
     """Return the error, for the caller to raise, that no checked input took side `number`; it names
-    the place, the condition and what to do."""
+    the place, the condition and what to do, `remedy`."""
     side = sides[number]
     equal_sides = [position for position, candidate in enumerate(sides) if candidate == side]
     place = ""
@@ -193,8 +204,7 @@ def unseen_side_error(sides: list[Side], number: int) -> Unsplittable:
     return UnseenSide(
         side.path,
         side.line,
-        f"no checked input took the side where {side.label}{place}; give an example"
-        ' call that takes it (or split with unseen="raise", --unseen raise, where none can)',
+        f"no checked input took the side where {side.label}{place}; {remedy}",
     )
 
 
