@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections import deque
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +15,10 @@ import torch
 from torch import nn
 
 DEPTH = 6  # levels of objects within objects that are looked at
+
+# Types whose values are compared as text, and those that are like lists.
+_TEXTUAL = (bytes, bytearray, Decimal, date, timedelta, PurePath)
+_SEQUENCES = (list, tuple, deque, KeysView, ValuesView, ItemsView)
 
 Test = Callable[[Any], bool]
 
@@ -65,11 +74,15 @@ def flatten(
     ):
         return {path: value}
     flat: dict[str, Any] = {f"type of {path}": type(value).__qualname__}
+    if isinstance(value, _TEXTUAL):
+        return {**flat, path: str(value)}
+    if type(value).__module__ == "numpy":
+        return {**flat, **_leaves_of_array(value, path)}
     if (
         depth == 0
         or id(value) in ancestors
         or isinstance(value, nn.Module | ModuleType | type)
-        or callable(value)
+        or (callable(value) and not isinstance(value, functools.partial))
     ):
         return flat
     for key, child in _children(value):
@@ -78,11 +91,42 @@ def flatten(
 
 
 def _children(value: Any) -> list[tuple[Any, Any]]:
-    """Return the elements or attributes of a value with their keys."""
+    """Return the elements or attributes of a value with their keys, attributes in slots
+    included."""
     if isinstance(value, Mapping):
         return list(value.items())
-    if isinstance(value, list | tuple):
+    if isinstance(value, _SEQUENCES):
         return list(enumerate(value))
     if isinstance(value, set | frozenset):
         return list(enumerate(sorted(map(repr, value))))
-    return sorted(getattr(value, "__dict__", {}).items())
+    if isinstance(value, range | slice):
+        return [("start", value.start), ("stop", value.stop), ("step", value.step)]
+    if isinstance(value, complex):
+        return [("real", value.real), ("imag", value.imag)]
+    if isinstance(value, functools.partial):
+        return [("args", value.args), ("keywords", value.keywords)]
+    return sorted({**_values_of_slots(value), **getattr(value, "__dict__", {})}.items())
+
+
+def _values_of_slots(value: Any) -> dict[str, Any]:
+    """Return by name what the slots of an object of a class written in Python hold; empty slots
+    are left out."""
+    names: list[str] = []
+    for part in type(value).__mro__:
+        slots = vars(part).get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    usual_names = [name for name in names if not name.startswith("__")]
+    return {name: getattr(value, name) for name in usual_names if hasattr(value, name)}
+
+
+def _leaves_of_array(value: Any, path: str) -> dict[str, Any]:
+    """Return the leaves of an array or a number of NumPy: its format, and a tensor that shares its
+    memory, or a text for elements that no tensor can hold."""
+    leaves: dict[str, Any] = {f"format of {path}": str(getattr(value, "dtype", ""))}
+    try:
+        array = value.__array__()
+        is_shareable = array.flags.writeable and all(step >= 0 for step in array.strides)
+        leaves[path] = torch.from_numpy(array if is_shareable else array.copy())
+    except (AttributeError, TypeError):
+        leaves[path] = str(value)
+    return leaves

@@ -25,6 +25,7 @@ from regraft.verification.child.call_observation import (
     watch_calls,
 )
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target, drop_traceback
+from regraft.verification.child.materialised_results import materialise
 from regraft.verification.child.random_states import reseed, states_of_seed
 from regraft.verification.child.state_watch import StateChange, Watch
 from regraft.verification.child.torch_modes import apply_mode, with_switched_submodules
@@ -95,11 +96,13 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
         torch.set_grad_enabled(plan.gradients),
         watch_calls(target.module if plan.hooked else None) as log,
     ):
-        result = target.callable(*arguments.args, **arguments.kwargs)
+        result = _call(target, arguments)
     states_after = random_states()
-    drew = _drawn_generators(target, states_before, states_after)
+    moved = tuple(
+        name for name, state in states_after.items() if state != states_before.get(name, state)
+    )
     flat_result = flatten(result)
-    sharing = shared_memory(flat_result, arguments, target.module)
+    sharing = log.changes_in_place() + shared_memory(flat_result, arguments, target.module)
     changes = _changes(target, watch)
     sharing += ties_of_state(changes if plan.gradients else (), flat_result, arguments)
     buffers = _buffers(target.module)
@@ -118,7 +121,8 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
         overwritten,
         noted=flatten_log(log),
         order=tuple(log),
-        drew=drew,
+        drew=() if _is_training(target) else moved,
+        moved=moved,
         shared=sharing,
         random_state_hash=hash(states_after["torch"]),
         draws=states_after["torch"] != states_before["torch"],
@@ -130,17 +134,16 @@ def _run_and_observe(target: Target, call: Call, plan: Plan, watch: Watch) -> Ou
     )
 
 
-def _drawn_generators(
-    target: Target, states_before: Mapping[str, Any], states_after: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """Return the names of the random generators from which a call has drawn numbers; none in
-    training, where the dropout rate is 0: numbers that are drawn and not used do not matter."""
-    is_evaluation = not getattr(target.module or target.model, "training", False)
-    return tuple(
-        name
-        for name, state in states_after.items()
-        if is_evaluation and state != states_before.get(name, state)
-    )
+def _call(target: Target, arguments: call_arguments.LiveArguments) -> Any:
+    """Return the result of a call, with what its iterators yield."""
+    result = target.callable(*arguments.args, **arguments.kwargs)
+    return materialise(result, target.module or target.model)
+
+
+def _is_training(target: Target) -> bool:
+    """Return whether a target is in training, where the dropout rate is 0: numbers that are drawn
+    and not used do not matter."""
+    return bool(getattr(target.module or target.model, "training", False))
 
 
 def _with_gradients(
@@ -179,11 +182,11 @@ def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
     )
     with torch.no_grad():
         reseed(plan.seed)
-        result = target.callable(*arguments.args, **arguments.kwargs)
+        result = _call(target, arguments)
         first = flatten(result, "the first of two results")
         _change_content(arguments)
         reseed(plan.seed)
-        result = target.callable(*arguments.args, **arguments.kwargs)
+        result = _call(target, arguments)
         second = flatten(result, "the second of two results")
     return Outcome({path: copy_leaf(value) for path, value in {**first, **second}.items()})
 
@@ -206,7 +209,7 @@ def _repeat_call(target: Target, call: Call, plan: Plan, watch: Watch) -> Mappin
     )
     reseed(plan.seed + 1)
     with torch.no_grad():
-        flat_result = flatten(target.callable(*arguments.args, **arguments.kwargs))
+        flat_result = flatten(_call(target, arguments))
     results = {path: copy_leaf(value) for path, value in flat_result.items()}
     results.update(_copied_buffers(_buffers(target.module)))
     changes = _changes(target, watch)

@@ -17,14 +17,40 @@ from regraft.execution.nested import copy_leaf, flatten
 from regraft.verification.child import call_arguments
 from regraft.verification.child.state_watch import StateChange
 
-Log = dict[str, list[Any]]
+
+class Log(dict[str, list[Any]]):
+    """Copies of the results of each call of a submodule by path, in order, beside the results
+    themselves, which hooks may keep."""
+
+    def __init__(self) -> None:
+        """Begin an empty log."""
+        super().__init__()
+        self._results: list[tuple[str, Any, int]] = []
+
+    def add(self, path: str, result: Any) -> None:
+        """Add a copy of the leaves of the result of a call at a path, and note the state of its
+        tensors."""
+        leaves = flatten(result, "result")
+        self.setdefault(path, []).append({name: copy_leaf(leaf) for name, leaf in leaves.items()})
+        for leaf in leaves.values():
+            if isinstance(leaf, torch.Tensor) and not leaf.is_inference():
+                self._results.append((path, leaf, leaf._version))
+
+    def changes_in_place(self) -> tuple[str, ...]:
+        """Return a sentence for each path of which a result was changed in place since hooks saw
+        it: a hook that keeps it then holds other numbers."""
+        paths = [path for path, tensor, version in self._results if tensor._version != version]
+        return tuple(
+            f"the result that hooks on {path!r} see changes in place after them"
+            for path in dict.fromkeys(paths)
+        )
 
 
 @contextmanager
 def watch_calls(module: Any) -> Iterator[Log]:
-    """Hook all submodules of a module, without the module itself, in the body; the log gets copies
-    of the results of each call by path, in order. A value that is no module has an empty log."""
-    log: Log = {}
+    """Hook all submodules of a module, without the module itself, in the body; the log gets the
+    results of each call. A value that is no module has an empty log."""
+    log = Log()
     with ExitStack() as hooks:
         for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
             if path:
@@ -33,13 +59,11 @@ def watch_calls(module: Any) -> Iterator[Log]:
 
 
 def _logging_hook(log: Log, path: str) -> Any:
-    """Return a forward hook that appends a flat copy of the result to the list of `path` in
-    `log`."""
+    """Return a forward hook that adds the result to the calls of `path` in `log`."""
 
     def after(_: Any, __: Any, result: Any) -> None:
-        """Append a copy of the result's leaves to the log, and leave the result as it is."""
-        leaves = {name: copy_leaf(value) for name, value in flatten(result, "result").items()}
-        log.setdefault(path, []).append(leaves)
+        """Add the result to the log, and leave it as it is."""
+        log.add(path, result)
 
     return after
 

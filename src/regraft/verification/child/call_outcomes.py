@@ -49,10 +49,10 @@ class Outcome:
     `outputs` also holds the buffers after the call and all other state that the call left behind;
     `repeated` holds the same for a second call. `noted` are the results that hooks on the
     submodules saw, `order` the order in which the hooks first ran, `drew` the sources of random
-    numbers that the call advanced, `random_state_hash` a hash of PyTorch's random state after the
-    call, `draws` whether the call advanced it, True where that is not known, `shared` in words the
-    results that share memory with inputs, and the state that shares memory or keeps a graph,
-    `second` the second derivatives.
+    numbers that the call advanced in evaluation, `moved` those that it advanced,
+    `random_state_hash` a hash of PyTorch's random state after the call, `draws` whether the call
+    advanced it, True where that is not known, `shared` in words the results that share memory with
+    inputs, and the state that shares memory or keeps a graph, `second` the second derivatives.
     """
 
     outputs: Mapping[str, Any] = field(default_factory=dict)
@@ -64,6 +64,7 @@ class Outcome:
     noted: Mapping[str, Any] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     drew: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     random_state_hash: int = 0
     draws: bool = True

@@ -18,6 +18,7 @@ from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.property_leaves import property_leaves
+from regraft.verification.child.registered_hooks import hook_difference
 from regraft.verification.child.result_comparison import close, describe_differences, is_close
 from regraft.verification.child.session import Session, build_seeded
 from regraft.verification.child.state_leaves import attribute_leaves
@@ -87,6 +88,7 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
         )
     ledger.note_level("builds")
     difference = _fresh_difference(original, changed, session.strict)
+    difference = difference or hook_difference(original, changed)
     difference = difference or _attribute_difference(original, changed, subject, seed, session)
     if difference is None and seed == 0 and not session.by_rules:
         difference = _difference_in_other_settings(subject, seed, session)

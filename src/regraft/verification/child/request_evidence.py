@@ -9,6 +9,7 @@ from regraft.verification.child.checks.argument_combinations import sets_read_to
 from regraft.verification.child.checks.attribute_variants import ATTRIBUTES
 from regraft.verification.child.checks.comparison_domain import domain_of, reads_of_arguments
 from regraft.verification.child.checks.declaration_comparison import undecided_declarations
+from regraft.verification.child.checks.device_settings import changed_device_settings
 from regraft.verification.child.checks.left_out_statements import reads_of_left_out
 from regraft.verification.child.checks.options_read import unvaried_options
 from regraft.verification.child.checks.process_reads import new_process_reads
@@ -67,9 +68,9 @@ def _note_cuda_calls(ledger: Ledger) -> None:
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     """Yield a sentence for each part of a change that no input decided: a condition with only one
-    result, an attribute with only one value, a declaration, a read of the process, a new number
-    that could be another, or a variable that statements left out of the import may set. Attributes
-    are left out where the session has model classes."""
+    result, an attribute with only one value, a declaration, a read of the process, a setting of a
+    device that is not here, a new number that could be another, or a variable that statements left
+    out of the import may set. Attributes are left out where the session has model classes."""
     yield from session.condition_gaps(change.definition)
     labels = session.ledger.records[change.definition].domain.get(ATTRIBUTES, set())
     late = domain_of(change.definition, session).late
@@ -78,6 +79,8 @@ def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
     yield from _arguments_not_combined(change.definition, session)
     yield from undecided_declarations(change, session.changed, session.original)
     yield from new_process_reads(change, session.changed, session.original)
+    if not session.by_rules:
+        yield from changed_device_settings(change, session.changed, session.original)
     yield from session.undecided_numbers(change.definition)
     if not session.has_shown_equality(change.definition):
         old_changes = (

@@ -67,6 +67,7 @@ def valued_calls(
     for size in constants.sizes:
         yield replace_integers(call, (size - 1, size, size + 1), f"whole numbers around {size}")
     yield replace_integers(call, (-1,), "negative whole numbers")
+    yield _repeat_integers(call)
     for name, token in special_tokens(model):
         yield replace_integers(call, (token,), f"{name} {token}", tokens=True)
 
@@ -208,6 +209,20 @@ def tenth_of(call: Call) -> Call:
         return leaf * 0.1 if _has_real_numbers(leaf) else leaf
 
     return map_call(call, divide_leaf, call.label, call.beyond)
+
+
+def _repeat_integers(call: Call) -> Call:
+    """Return a call whose integer tensors hold 0, 1 and 2 in runs and apart, as random numbers of a
+    large range never do: code may count, merge or compare equal ones."""
+    generator = torch.Generator().manual_seed(0)
+
+    def replace_in_leaf(leaf: Any) -> Any:
+        """Return small numbers in the shape of an integer tensor; any other argument as it is."""
+        if not _has_integers(leaf):
+            return leaf
+        return torch.randint(0, 3, leaf.shape, generator=generator).to(leaf.dtype)
+
+    return map_call(call, replace_in_leaf, "values: few different whole numbers", VALUES)
 
 
 def replace_integers(
