@@ -704,7 +704,7 @@ def forward_backward(
         }
         wanted = {**leaves, **parameters}
         slopes: Sequence[torch.Tensor | None] = [None] * len(wanted)
-        if loss.requires_grad:  # indices have no gradient
+        if any(result.is_floating_point() or result.is_complex() for result in results):
             slopes = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
     except REFUSALS as error:
         if dtype == torch.float32 and computed is None:

@@ -28,24 +28,33 @@ def sorted_head_reference(
     x: torch.Tensor, count: Any, axis: int, *, dim: int = -1, descending: bool = False
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
-    values = torch.sort(x, dim=dim, descending=descending)[0]
-    leading = (...,) if axis < 0 else (slice(None),) * axis
-    return values[(*leading, slice(count))]
+    return head_along(torch.sort(x, dim=dim, descending=descending)[0], count, axis)
 
 
 def sorted_head_implementation(
     x: torch.Tensor, count: int, axis: int, *, dim: int = -1, descending: bool = False
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not are_tensors(x) or not x.dim() or not are_constants(count, dim, descending):
+    if not asks_for_half(x, count, axis, dim, descending):
         return "reference"
+    if (x.requires_grad and torch.is_grad_enabled()) or x.is_complex():
+        return "reference"
+    return "reference" if is_transformed() else "torch-native"
+
+
+def head_along(values: torch.Tensor, count: Any, axis: int) -> torch.Tensor:
+    """Return the first `count` elements along `axis`, as a slice; -1 is the last dimension."""
+    leading = (...,) if axis < 0 else (slice(None),) * axis
+    return values[(*leading, slice(count))]
+
+
+def asks_for_half(x: torch.Tensor, count: Any, axis: int, dim: Any, descending: Any) -> bool:
+    """Return whether `x` is a plain tensor that is sorted along the dimension that is cut, and at
+    most half of its elements are asked for by plain numbers."""
+    if not are_tensors(x) or not x.dim():
+        return False
+    if type(count) is not int or type(dim) is not int or type(descending) is not bool:
+        return False
     if not -x.dim() <= dim < x.dim() or dim % x.dim() != axis % x.dim() or axis >= x.dim():
-        return "reference"
-    if not 0 < 2 * count <= x.shape[dim] or (x.requires_grad and torch.is_grad_enabled()):
-        return "reference"
-    return "reference" if x.is_complex() or is_transformed() else "torch-native"
-
-
-def are_constants(count: Any, dim: Any, descending: Any) -> bool:
-    """Return whether arguments are numbers and a flag of Python."""
-    return type(count) is int and type(dim) is int and type(descending) is bool
+        return False
+    return bool(0 < 2 * count <= x.shape[dim])

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from regraft.ops.plain import are_tensors, is_transformed
-from regraft.ops.sorted_head import are_constants
+from regraft.ops.plain import is_transformed
+from regraft.ops.sorted_head import asks_for_half, head_along
 
-_LEAST_NUMBERS = 4096  # of a tensor, and of each of its rows: below them a sort takes as long
+# The least numbers of elements of a tensor and of each of its rows: a sort of fewer takes as long.
+_LEAST_NUMBERS = 4096
 _LEAST_LENGTH = 128
 
 
@@ -44,21 +45,17 @@ def sorted_indices_reference(
     x: torch.Tensor, count: Any, axis: int, *, dim: int = -1, descending: bool = False
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
-    indices = torch.argsort(x, dim=dim, descending=descending)
-    leading = (...,) if axis < 0 else (slice(None),) * axis
-    return indices[(*leading, slice(count))]
+    return head_along(torch.argsort(x, dim=dim, descending=descending), count, axis)
 
 
 def sorted_indices_implementation(
     x: torch.Tensor, count: int, axis: int, *, dim: int = -1, descending: bool = False
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not are_tensors(x) or not x.dim() or not are_constants(count, dim, descending):
-        return "reference"
-    if not -x.dim() <= dim < x.dim() or dim % x.dim() != axis % x.dim() or axis >= x.dim():
+    if not asks_for_half(x, count, axis, dim, descending):
         return "reference"
     if x.dtype not in (torch.float32, torch.float64) or x.device.type != "cpu":
         return "reference"
-    if not 0 < 2 * count <= x.shape[dim] or x.shape[dim] < _LEAST_LENGTH:
+    if x.shape[dim] < _LEAST_LENGTH or x.numel() < _LEAST_NUMBERS:
         return "reference"
-    return "reference" if x.numel() < _LEAST_NUMBERS or is_transformed() else "torch-native"
+    return "reference" if is_transformed() else "torch-native"

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from regraft import __version__
 from regraft.rules.kernels import OPS, exported_ops
 
-HEADER = '''"""Operations of Regraft {version} (Apache-2.0), written out for the model beside this file.
+BEGINNING = '"""Operations of Regraft '  # of each vendored module, by which it is known
+HEADER = (
+    BEGINNING
+    + '''{version} (Apache-2.0), written out for the model beside this file.
 
 Contains: {names}.
 Needs only PyTorch. Regenerate it with `regraft check --fix --vendor`.
 """
-'''  # noqa: E501
+'''
+)
 
 
 def vendored_names(text: bytes) -> tuple[str, ...]:

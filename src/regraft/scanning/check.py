@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from tokenize import TokenError
 
+from regraft.rewriting.vendored_source import BEGINNING
 from regraft.scanning.findings import FileReport
 from regraft.scanning.ignores import suppress
 from regraft.scanning.rule_application import findings_of, match_bodies
@@ -18,7 +19,7 @@ from regraft.source.imports import Imports
 from regraft.source.text import SourceError, SourceFile
 from regraft.structure import Module
 
-VENDORED = b'"""Operations of Regraft '  # how a file begins that `--vendor` writes
+_VENDORED = BEGINNING.encode()
 MAX_GARBAGE = 250_000  # objects that are allocated between two collections
 
 
@@ -97,7 +98,7 @@ def _scan_source(
     started = time.perf_counter()
     try:
         # keeps methods of other libraries' tensors from looking like PyTorch's, too
-        if b"torch" not in source.text or source.text.startswith(VENDORED):
+        if b"torch" not in source.text or source.text.startswith(_VENDORED):
             return _empty_report(source, started)
         module = Module(source, inlines=inlines)
         imports = Imports(source, module.names, home)

@@ -37,7 +37,8 @@ def materialise(result: Any, model: Any) -> Any:
 
     Only lists, tuples and dictionaries are searched.
     """
-    if not any(isinstance(leaf, Iterator | nn.Module) for leaf in _leaves(result)):
+    leaves = iterate_leaves(result, _is_plain_container)
+    if not any(isinstance(leaf, Iterator | nn.Module) for leaf in leaves):
         return result
 
     def replace_leaf(leaf: Any) -> Any:
@@ -51,11 +52,6 @@ def materialise(result: Any, model: Any) -> Any:
         return leaf
 
     return map_leaves(result, replace_leaf, _is_plain_container)
-
-
-def _leaves(result: Any) -> Iterator[Any]:
-    """Yield the leaves of lists, tuples and dictionaries in a result."""
-    return iterate_leaves(result, _is_plain_container)
 
 
 def _is_plain_container(value: Any) -> bool:
