@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import os
 from collections.abc import Callable, Sequence
 
 from regraft.rewriting.match_rewriting import Patch
@@ -9,15 +11,14 @@ from regraft.scanning.check import check_source
 from regraft.scanning.findings import FileReport, Finding
 from regraft.scanning.rules import CompiledRule
 from regraft.source import text
-from regraft.source.changed_definition import changed_definition
 from regraft.source.imports import Imports
 from regraft.source.text import Edit, SourceError, SourceFile
 from regraft.structure import Module
 
 MORE_ROUNDS = 10  # for what rewriting brings up, besides a round for each of the first findings
-MOST_ROUNDS = 8  # as long as each leaves fewer findings; files of libraries take 7 at most
-MOST_FINDINGS = 3000  # of all rounds together, under the same condition
-WHOLE_ROUNDS = 2  # after which the definition that a round has changed is scanned first
+MOST_ROUNDS = 16  # as long as each leaves fewer findings; files of libraries take 7 at most
+MOST_FINDINGS = 5500  # of all rounds together, under the same condition
+WHOLE_ROUNDS = 2  # after which the function that a round has changed is scanned first
 
 
 class RuleDefect(Exception):
@@ -82,6 +83,21 @@ def _applicable(report: FileReport, wanted: Callable[[Finding], bool]) -> list[F
     return [finding for finding in report.findings if finding.patch is not None and wanted(finding)]
 
 
+def _changed_function(before: SourceFile, after: SourceFile) -> tuple[int, int] | None:
+    """Return the first and the last line of the outermost function of a later version that holds
+    all that differs; None where no function does."""
+    old_lines, new_lines = before.text.splitlines(), after.text.splitlines()
+    above = len(os.path.commonprefix([old_lines, new_lines]))
+    below = len(os.path.commonprefix([old_lines[above:][::-1], new_lines[above:][::-1]]))
+    first, last = above + 1, len(new_lines) - below
+    for node in ast.walk(after.tree):  # outer functions first
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            start, end = node.lineno, node.end_lineno or node.lineno
+            if start <= first and last <= end:
+                return start, end
+    return None
+
+
 def rewrite_file(
     report: FileReport,
     rules: Sequence[CompiledRule],
@@ -99,7 +115,7 @@ def rewrite_file(
     assert report.source is not None
     source = report.source
     applied: list[Finding] = []
-    is_partial = False  # whether the report is that of one definition
+    is_partial = False  # whether the report is that of one function
     number_before = number_read = 0
     for round_number in range(len(report.findings) + MORE_ROUNDS):
         applicable = _applicable(report, wanted)
@@ -122,9 +138,9 @@ def rewrite_file(
             raise RuleDefect(
                 chosen, f"the rewritten file does not parse: line {parsed.line}: {parsed.message}"
             )
-        definition = changed_definition(source, parsed) if round_number >= WHOLE_ROUNDS else None
-        source, is_partial = parsed, definition is not None
-        report = check_source(source, rules, home, lines=definition and definition[1])
+        lines = _changed_function(source, parsed) if round_number >= WHOLE_ROUNDS else None
+        source, is_partial = parsed, lines is not None
+        report = check_source(source, rules, home, lines=lines)
     raise RuleDefect(
         applied[-1:], "rewriting does not come to an end: the target matches the source again"
     )

@@ -67,9 +67,9 @@ def valued_calls(
     for size in constants.sizes:
         yield replace_integers(call, (size - 1, size, size + 1), f"whole numbers around {size}")
     yield replace_integers(call, (-1,), "negative whole numbers")
-    yield _repeat_integers(call)
     for name, token in special_tokens(model):
         yield replace_integers(call, (token,), f"{name} {token}", tokens=True)
+    yield _repeat_integers(call)
 
 
 def calls_with_numbers_in_buffers(call: Call, model: Any) -> Iterator[Call]:
