@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
+import itertools
 from collections.abc import Callable, Sequence
 
 from regraft.rewriting.match_rewriting import Patch
@@ -87,8 +87,8 @@ def _changed_function(before: SourceFile, after: SourceFile) -> tuple[int, int] 
     """Return the first and the last line of the outermost function of a later version that holds
     all that differs; None where no function does."""
     old_lines, new_lines = before.text.splitlines(), after.text.splitlines()
-    above = len(os.path.commonprefix([old_lines, new_lines]))
-    below = len(os.path.commonprefix([old_lines[above:][::-1], new_lines[above:][::-1]]))
+    above = _number_equal(old_lines, new_lines)
+    below = _number_equal(old_lines[above:][::-1], new_lines[above:][::-1])
     first, last = above + 1, len(new_lines) - below
     for node in ast.walk(after.tree):  # outer functions first
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -96,6 +96,12 @@ def _changed_function(before: SourceFile, after: SourceFile) -> tuple[int, int] 
             if start <= first and last <= end:
                 return start, end
     return None
+
+
+def _number_equal(first: Sequence[bytes], second: Sequence[bytes]) -> int:
+    """Return the number of lines at the beginning of two texts that are equal in both."""
+    pairs = zip(first, second, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def rewrite_file(
