@@ -19,6 +19,7 @@ _CHILD = Path(__file__).parent / "child"
 _SHARED = {
     "@ALTERATIONS@": (_CHILD / "parameter_alterations.py", "ZERO"),
     "@FLAGS@": (_CHILD / "drivers" / "module_flags.py", "def build_with_flags("),
+    "@LAYERS@": (_CHILD / "drivers" / "layer_replacement.py", "SHORTER"),
     "@MODULES@": (_CHILD / "missing_modules.py", "MOST_MODULES"),
     "@PACKAGES@": (_CHILD / "package_stand_ins.py", "LEFT_OUT"),
     "@NETWORKS@": (_CHILD / "drivers" / "stand_in_network.py", "class "),

@@ -25,6 +25,7 @@ from regraft.verification.child.call_recording import recording
 from regraft.verification.child.drivers import configuration_objects
 from regraft.verification.child.drivers.configuration_objects import fields_of, is_config
 from regraft.verification.child.drivers.driver_protocol import Subject
+from regraft.verification.child.drivers.layer_replacement import LayerChange, change_layer
 from regraft.verification.child.drivers.module_flags import with_flags
 from regraft.verification.child.file_import import plain_module_name
 from regraft.verification.child.running_classes import definitions_by_class
@@ -40,7 +41,8 @@ class Part:
 
     `definition` is the changed class or function, `cls` the class of the instance: that class, one
     that inherits from it, or one that uses it. `arguments` are those of the constructor by name,
-    `calls` those that the instance got, `flags` those that the model changes (`module_flags`).
+    `calls` those that the instance got, `flags` those that the model changes (`module_flags`),
+    `layer_change` what happens to its layers once it is built (`layer_replacement`).
     """
 
     definition: str
@@ -48,11 +50,13 @@ class Part:
     arguments: Arguments
     calls: tuple[Call, ...]
     flags: Mapping[str, bool] = field(default_factory=dict)
+    layer_change: LayerChange | None = None
 
     def build(self, module: ModuleType) -> Any:
-        """Return a new instance of the class of one version of the file, with the changed flags.
-        Raises what the constructor raises."""
-        return with_flags(self._construct, self.flags)(module)
+        """Return a new instance of the class of one version of the file, with the changed flags and
+        layers. Raises what the constructor raises."""
+        model = with_flags(self._construct, self.flags)(module)
+        return change_layer(model, *self.layer_change) if self.layer_change else model
 
     def _construct(self, module: ModuleType) -> Any:
         """Return the instance that the constructor of one version makes of copies of the
@@ -72,7 +76,9 @@ class Part:
             "alone",
             self.build,
             lambda seed: calls,
-            {**recipe, "flags": dict(self.flags)} if recipe else {},
+            {**recipe, "flags": dict(self.flags), "layer_change": self.layer_change}
+            if recipe
+            else {},
             light=True,
             once=True,
         )
