@@ -75,6 +75,15 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
             "h = self.drop(self.fc(x))\nreturn self.norm(r + h)",
             "h = self.fc(x)\nreturn dropout_add_layer_norm(h, r, self.norm, self.drop)",
         ),
+        # also of what is unpacked, under the first of its names
+        (
+            "v, x = self.fc(x).chunk(2, dim=-1)\nr = r + 1\nreturn torch.sigmoid(x) * v + r",
+            "v = self.fc(x)\nr = r + 1\nreturn F.glu(v, -1) + r",
+        ),
+        (
+            "(v, g) = self.fc(\n    x,\n).chunk(2, dim=1)\ng = torch.sigmoid(g)\nreturn v * g",
+            "v = self.fc(\n    x,\n)\nreturn F.glu(v, 1)",
+        ),
         # an expression without a name moves into the call
         (
             "return self.norm(self.drop(x) + r.mean(0))",

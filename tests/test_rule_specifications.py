@@ -248,6 +248,10 @@ STATISTICS: Drawn = {
     "correction": lambda _: CHANCE.choice((0, 1, 0.5)),
     "keepdim": lambda _: CHANCE.choice((False, True)),
 }
+# of three elements the original takes two, and the kernel refuses them
+HALVED: Drawn = {
+    "x": lambda _: torch.randn(CHANCE.choice((2, 4)), 4, CHANCE.choice((2, 6))).requires_grad_()
+}
 DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-matmul": GIVEN,
     "idioms/one-hot-loss": SMOOTHED,
@@ -268,6 +272,7 @@ DRAWN: dict[str, Drawn] = {
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
     "liger/layer-norm": NORMALISED,
+    "torch/glu": HALVED,
     "torch/linear-cross-entropy": LOGITS,
     "torch/logits-cross-entropy": LOGITS,
     "torch/attention": SCORES,
@@ -503,6 +508,7 @@ WRONG = {
         "approximate='none') -> $y",
     ),
     "another constant": ("torch/gelu", "0.7978845608028654 * (", "0.8 * ("),
+    "the halves exchanged": ("torch/glu", "[0] * torch.sigmoid", "[1] * torch.sigmoid"),
     "a factor in the sigmoid": ("torch/silu", "torch.sigmoid($x)", "torch.sigmoid(1.702 * $x)"),
     "the dimension before": ("torch/exp-softmax", "softmax($x, dim=-1)", "softmax($x, dim=-2)"),
     "softmax for its logarithm": ("torch/log-softmax", "log_softmax(", "softmax("),

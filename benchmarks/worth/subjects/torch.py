@@ -436,6 +436,24 @@ def inputs(batch, channels, side):
     Subject("torch/experts", EXPERTS_SHAPE, EXPERTS, EXPERTS_TEXT),
     Subject("torch/gate-up", MLP_SHAPE, MLP, MLP_TEXT),
     Subject(
+        "torch/glu",
+        SEQUENCE_SHAPE,
+        ACTIVATION,
+        elementwise(
+            "values, gate = x.chunk(2, dim=-1)\n        return values * torch.sigmoid(gate)"
+        ),
+        name="features",
+    ),
+    Subject(
+        "torch/glu",
+        SEQUENCE_SHAPE,
+        ACTIVATION,
+        elementwise(
+            "values, gate = x.chunk(2, dim=1)\n        return values * torch.sigmoid(gate)"
+        ),
+        name="channels",
+    ),
+    Subject(
         "torch/gelu",
         SEQUENCE_SHAPE,
         ACTIVATION,

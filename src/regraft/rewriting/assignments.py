@@ -23,6 +23,16 @@ def target_name(node: ast.stmt) -> str | None:
     return None
 
 
+def first_name(node: ast.stmt) -> str:
+    """Return the name to which an assignment assigns a value, or the first of the names into which
+    it unpacks one; "" for any other statement."""
+    if isinstance(node, ast.Assign) and unpacks_into_names(node):
+        (target,) = node.targets
+        names = [element.id for element in ast.walk(target) if isinstance(element, ast.Name)]
+        return names[0] if names else ""
+    return target_name(node) or ""
+
+
 def unpacks_into_names(node: ast.stmt) -> bool:
     """Return whether an assignment has one target, a tuple that consists of names."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:

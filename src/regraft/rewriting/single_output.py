@@ -317,6 +317,8 @@ class Rewriter(StatementRewriter):
                 assert isinstance(statement, ast.Assign | ast.AnnAssign)
                 node, value = reduced[statement].node, statement.value
                 assert node is not None and value is not None
+                if target_name(statement) is None:
+                    raise self._withholding("an inner step is unpacked", self.root)
                 inner, text = self.source.span(value), self._parenthesised_text(node)
             else:
                 inner, text = span, call

@@ -11,7 +11,7 @@ from functools import cached_property
 from regraft.matching.constants import number_of
 from regraft.matching.result import Match
 from regraft.matching.uses import is_size
-from regraft.rewriting.assignments import target_name, unpacks_into_names
+from regraft.rewriting.assignments import first_name, target_name, unpacks_into_names
 from regraft.rewriting.kernel_call_source import Renderer, is_gathered
 from regraft.rewriting.match_checks import MatchChecks
 from regraft.source.text import Edit, Span
@@ -33,9 +33,7 @@ class StatementPlan:
 
     def reduced_names(self) -> dict[Value, str]:
         """Return the names that the reduced statements bind, by the values that remain of them."""
-        return {
-            value: target_name(statement.node) or "" for statement, value in self.reduced.items()
-        }
+        return {value: first_name(statement.node) for statement, value in self.reduced.items()}
 
 
 class StatementRewriter(MatchChecks):
@@ -63,11 +61,6 @@ class StatementRewriter(MatchChecks):
             reduced_value = self._reduced_value(statement)
             if reduced_value is None:
                 deleted.append(statement)
-            elif target_name(statement.node) is None:
-                raise self._withholding(
-                    "an inner step is unpacked, and computes more than the rule covers",
-                    _first_node_of(self.match, statement),
-                )
             else:
                 reduced[statement] = reduced_value
         deleted += self._unneeded_statements([*deleted, *reduced])
@@ -209,7 +202,8 @@ class StatementRewriter(MatchChecks):
 
     def _statement_edits(self, plan: StatementPlan) -> list[Edit]:
         """Return the edits that delete the statements of the plan, and replace the values of those
-        to reduce by the inner expressions. Raises Withheld where a comment is in the way."""
+        to reduce by the inner expressions; of names into which one is unpacked the first remains.
+        Raises Withheld where a comment is in the way."""
         edits = [self._deletion_edit(statement) for statement in plan.deleted]
         for statement, value in plan.reduced.items():
             node = statement.node
@@ -218,13 +212,19 @@ class StatementRewriter(MatchChecks):
             span = self.source.span(node.value)
             self._check_comments(span, value.node)
             edits.append(Edit(span, self._parenthesised_text(value.node)))
+            if isinstance(node, ast.Assign) and unpacks_into_names(node):
+                edits.append(Edit(self.source.span(node.targets[0]), first_name(node)))
         return edits
 
     def _parenthesised_text(self, node: Node) -> str:
         """Return the source text of a node's expression, in parentheses where it spans several
-        lines."""
+        lines and has none around its line endings."""
         text = self.source.segment(node.expr)
-        return f"({text})" if "\n" in text else text
+        try:
+            ast.parse(text)
+        except SyntaxError:
+            return f"({text})"
+        return text
 
     def _deletion_edit(self, statement: Statement) -> Edit:
         """Return the edit that deletes a statement with its lines; a comment behind it stays on a
@@ -258,7 +258,7 @@ class StatementRewriter(MatchChecks):
         """Raise Withheld where the name of a reduced statement, which the kernel call reads, is
         assigned again before the call."""
         for statement in plan.reduced:
-            name = target_name(statement.node) or ""
+            name = first_name(statement.node)
             reaching = self.match.body.reaching(name, self.match.roots[0].time, plan.deleted)
             maker = reaching.node if reaching is not None else None
             if maker is None or maker.statement is not statement:
