@@ -78,11 +78,11 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
         # also of what is unpacked, under the first of its names
         (
             "v, x = self.fc(x).chunk(2, dim=-1)\nr = r + 1\nreturn torch.sigmoid(x) * v + r",
-            "v = self.fc(x)\nr = r + 1\nreturn F.glu(v, -1) + r",
+            "v = self.fc(x)\nr = r + 1\nreturn gated_halves(v, -1) + r",
         ),
         (
             "(v, g) = self.fc(\n    x,\n).chunk(2, dim=1)\ng = torch.sigmoid(g)\nreturn v * g",
-            "v = self.fc(\n    x,\n)\nreturn F.glu(v, 1)",
+            "v = self.fc(\n    x,\n)\nreturn gated_halves(v, 1)",
         ),
         # an expression without a name moves into the call
         (

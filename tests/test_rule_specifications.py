@@ -248,10 +248,6 @@ STATISTICS: Drawn = {
     "correction": lambda _: CHANCE.choice((0, 1, 0.5)),
     "keepdim": lambda _: CHANCE.choice((False, True)),
 }
-# of three elements the original takes two, and the kernel refuses them
-HALVED: Drawn = {
-    "x": lambda _: torch.randn(CHANCE.choice((2, 4)), 4, CHANCE.choice((2, 6))).requires_grad_()
-}
 DRAWN: dict[str, Drawn] = {
     "idioms/one-hot-matmul": GIVEN,
     "idioms/one-hot-loss": SMOOTHED,
@@ -272,7 +268,6 @@ DRAWN: dict[str, Drawn] = {
     "idioms/pairwise-distance": CROSSED,
     "idioms/pairwise-product": CROSSED,
     "liger/layer-norm": NORMALISED,
-    "torch/glu": HALVED,
     "torch/linear-cross-entropy": LOGITS,
     "torch/logits-cross-entropy": LOGITS,
     "torch/attention": SCORES,

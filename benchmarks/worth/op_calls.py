@@ -355,6 +355,11 @@ def repeated_heads(heads: int, groups: int, length: int, width: int) -> Calls:
     )
 
 
+def gated_halves(batch: int, length: int, width: int) -> Calls:
+    x = torch.randn(batch, length, width)
+    return Calls(lambda: ops.gated_halves(x, -1), lambda: functional.glu(x, -1))
+
+
 def quick_gelu(batch: int, length: int, width: int) -> Calls:
     x = torch.randn(batch, length, width)
     return Calls(lambda: ops.quick_gelu(x), lambda: functional.silu(1.702 * x) / 1.702)
@@ -811,6 +816,7 @@ CASES = [
     case("postponed_matmul", ATTENTION, postponed_matmul),
     case("product_diagonal", idioms.MATRICES, product_diagonal, rows=2048, width=1),
     case("product_trace", idioms.MATRICES, product_trace, rows=2048, width=1),
+    case("gated_halves", torch_subjects.ACTIVATION, gated_halves),
     case("quick_gelu", torch_subjects.ACTIVATION, quick_gelu),
     case("recurrent_steps", idioms.STEPS, recurrent_steps, batch=4, length=8, width=32),
     case(

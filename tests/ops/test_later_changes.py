@@ -255,6 +255,7 @@ STATELESS: dict[str, Callable[[Any], Any]] = {
     "postponed_matmul": lambda x: torch.softmax(ops.postponed_matmul(x, x.mT), -1) @ x,
     "product_diagonal": lambda x: ops.product_diagonal(x[0], x[0].mT),
     "product_trace": lambda x: ops.product_trace(x[0], x[0].mT),
+    "gated_halves": lambda x: ops.gated_halves(x, -1) + 0,
     "quick_gelu": lambda x: ops.quick_gelu(x) + 0,
     "repeated_heads": lambda x: F.scaled_dot_product_attention(
         torch.cat([x[None]] * 3, 1), *(ops.repeated_heads(x[None], 3, 1),) * 2

@@ -386,6 +386,31 @@ def test_quick_gelu(dtype: Any) -> None:
     assert implementation("quick_gelu", x) == "torch-native"
 
 
+@pytest.mark.parametrize(
+    ("size", "options", "used"),
+    [
+        (6, {}, "torch-native"),
+        (3, {}, "reference"),  # of which two are multiplied by one gate
+        (3, {"larger_first": False}, "reference"),
+    ],
+)
+def test_gated_halves(size: int, options: dict[str, bool], used: str) -> None:
+    x = torch.randn(2, size, 5, requires_grad=True)
+    runs = []
+    for op in (ops.gated_halves, ops.REFERENCES["gated_halves"]):
+        result = op(x, 1, **options)
+        runs.append((result.detach(), *torch.autograd.grad(result.square().sum(), x)))
+    torch.testing.assert_close(*runs)
+    assert implementation("gated_halves", x, 1, **options) == used
+
+
+def test_gated_halves_of_whole_numbers_and_of_odd_sizes() -> None:
+    numbers = torch.arange(4)
+    assert torch.equal(ops.gated_halves(numbers, 0), numbers[:2] * torch.sigmoid(numbers[2:]))
+    with pytest.raises(RuntimeError, match="must match"):
+        ops.gated_halves(torch.randn(2, 5), 1)
+
+
 @pytest.mark.parametrize("are_columns", [False, True])
 @pytest.mark.parametrize("form", ["deviation", "eps_in_root", "root_of_variance"])
 @pytest.mark.parametrize("unbiased", [False, True])

@@ -119,6 +119,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "pairwise_product": lambda m, x: ops.pairwise_product(x[:, :, None], x[:, None], -1),
     "product_diagonal": lambda m, x: ops.product_diagonal(x[0], x[0].mT),
     "product_trace": lambda m, x: ops.product_trace(x[0], x[0].mT),
+    "gated_halves": lambda m, x: ops.gated_halves(x, -1),
     "quick_gelu": lambda m, x: ops.quick_gelu(x),
     "repeated_part": lambda m, x: ops.linear_of_parts(
         [ops.repeated_part(x[:, :1, :4], (1, 6, 1)), x[..., 4:]], m.q

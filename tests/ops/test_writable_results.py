@@ -33,6 +33,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "regraft.ops.one_hot_matmul": lambda x: ops.one_hot_matmul(INDEX, 24, x, x.dtype),
     "regraft.ops.one_hot_rows": lambda x: ops.one_hot_rows(torch.eye(24, dtype=x.dtype)[INDEX], x),
     "regraft.ops.one_hot_select": lambda x: ops.one_hot_select(x, INDEX, 8, dtype=x.dtype),
+    "regraft.ops.gated_halves": lambda x: ops.gated_halves(x, -1),
     "regraft.ops.rms_normalize": lambda x: ops.rms_normalize(x, 1e-6, weight=COS[0]),
     "regraft.ops.rolled_rotary": lambda x: ops.rolled_rotary(x, COS, SIN),
     "regraft.ops.sorted_head": lambda x: ops.sorted_head(x, 3, 1),

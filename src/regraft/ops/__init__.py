@@ -47,6 +47,7 @@ from regraft.ops.fused_rotary import te_rotary as te_rotary
 from regraft.ops.gated_activation import gated_activation as gated_activation
 from regraft.ops.gated_activation import gated_product as gated_product
 from regraft.ops.gated_activation import open_gate as open_gate
+from regraft.ops.gated_halves import gated_halves as gated_halves
 from regraft.ops.gated_linear import gated_linear as gated_linear
 from regraft.ops.gelu_mlp import apex_gelu_mlp as apex_gelu_mlp
 from regraft.ops.gelu_mlp import flash_gelu_mlp as flash_gelu_mlp

@@ -28,6 +28,7 @@ _WRITABLE_RESULTS = (
     "regraft.ops.attention_without_weights",
     "regraft.ops.conv_batch_norm",
     "regraft.ops.conv_of_patches",
+    "regraft.ops.gated_halves",
     "regraft.ops.interleaved_rotary",
     "regraft.ops.linear_at",
     "regraft.ops.linear_batch_norm",
