@@ -108,6 +108,8 @@ def test_attributes_vary_where_the_numbers_of_the_call_saturate(tmp_path: Path) 
         ("shift", 0, (-1,)),
         ("shift", 9, ()),
         ("hidden_size", 8, ()),
+        ("dim", 8, ()),
+        ("dim", 1, (-1, 0)),
         ("num_heads", 1, ()),
         ("num_layers", 2, (0,)),
         ("flag", True, ()),

@@ -10,6 +10,7 @@ from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS, HEAD_
 
 _EPSILON = 1e-3  # smaller floats are added to a divisor, and keep their value
 _LARGEST = 8  # the largest integer that may be a shift, a dimension or an index
+_LARGEST_AXIS = 3  # the largest `dim` that is an axis, not a width
 _FRACTION, _STEP = 0.2, 1  # the float and the integer whose opposites stand in for that of zero
 
 
@@ -19,7 +20,8 @@ def opposite_numbers(name: str, value: Any) -> tuple[float, ...]:
 
     () is returned for booleans and values that are no numbers; for integers larger than `_LARGEST`
     in either direction, sizes and numbers of heads, since -1 may stand for a size that is computed;
-    and for epsilons and rates of chance. A number of layers may become zero only.
+    and for epsilons and rates of chance. A number of layers may become zero only. A `dim` is an
+    axis up to `_LARGEST_AXIS`, and a size above.
     """
     if type(value) is float and name not in CHANCE_FIELDS:
         if value == 0:
@@ -27,7 +29,8 @@ def opposite_numbers(name: str, value: Any) -> tuple[float, ...]:
         return () if abs(value) < _EPSILON else (-value, 0.0)
     if type(value) is not int or abs(value) > _LARGEST:
         return ()
-    if field_kinds.is_size(name) or name in HEAD_FIELDS:
+    is_axis = name == "dim" and abs(value) <= _LARGEST_AXIS
+    if (field_kinds.is_size(name) and not is_axis) or name in HEAD_FIELDS:
         return ()
     if field_kinds.is_layers(name):
         return (0,) if value else ()
