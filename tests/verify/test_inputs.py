@@ -799,6 +799,22 @@ def test_numbers_and_ranks_that_the_failing_statement_tells() -> None:
     assert [len(slot.dims) for slot in scanned.spec.values()] == [3, 3, 2, 3]
 
 
+def turn_pairs(x: Any, angles: Any) -> Any:
+    pairs = x.float().reshape(*x.shape[:-1], -1, 2)
+    table = angles.view(1, pairs.size(1), 1, pairs.size(3), 2)
+    first, second = pairs.unbind(-1)
+    cos, sin = table.unbind(-1)
+    return torch.stack((first * cos - second * sin, second * cos + first * sin), -1).flatten(3)
+
+
+@pytest.mark.slow
+def test_a_table_has_the_shape_in_which_it_is_viewed() -> None:
+    namespace = ModuleType("functions")
+    vars(namespace)["turn_pairs"] = turn_pairs
+    spec = input_guesses.find_accepted(FunctionModule(namespace, "turn_pairs"), inner=True).spec
+    assert [len(slot.dims) for slot in spec.values()] == [4, 3]
+
+
 class Tagger(nn.Module):
     def __init__(self) -> None:
         super().__init__()

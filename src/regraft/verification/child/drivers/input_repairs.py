@@ -26,7 +26,8 @@ from regraft.verification.child.drivers.kind_fixers import specs_of_other_kinds
 from regraft.verification.child.drivers.model_attempts import SIZE, Attempt, attempt
 from regraft.verification.child.drivers.repair_table import changes
 
-RUNS = 300  # the most runs of a model in one search
+RUNS = 300  # the most runs of a model in one search, but for those of the first seconds
+FIRST_SECONDS = 2.0  # of CPU time: a small function runs a thousand times in them
 SECONDS = 6.0  # of CPU time, for one search
 # The most elements of all inputs together; larger inputs would exhaust the memory.
 _MOST_ELEMENTS = 1 << 24
@@ -53,7 +54,8 @@ def suggestions(failed: Attempt, optional: Spec, config: Any = None) -> Iterator
 
 def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) -> Attempt:
     """Search from the inputs `start`; return the first attempt without an error, or else the one
-    that came furthest within `seconds` of CPU time and `RUNS` runs after the first.
+    that came furthest within `seconds` of CPU time, and within `RUNS` runs where these take longer
+    than `FIRST_SECONDS`.
 
     This is a best-first search: the attempt that came furthest is changed next, and as soon as one
     of its changes comes further, that one is. `optional` are the slots of all parameters that may
@@ -61,7 +63,7 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     time grows as `_growth_power` tells, and if they exceed `_MOST_ELEMENTS`. The model runs in its
     present mode.
     """
-    deadline = time.process_time() + seconds
+    started = time.process_time()
     order = itertools.count()
     best = attempt(model, start)
     heap = [(_heap_key(best), next(order), best)]
@@ -81,7 +83,7 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
                 is_slow = node.took * growth > seconds / 4
             if is_slow or elements > _MOST_ELEMENTS or _spec_key(spec) in tried_keys:
                 continue
-            if runs >= RUNS or time.process_time() > deadline:
+            if time.process_time() - started > (FIRST_SECONDS if runs >= RUNS else seconds):
                 return best
             tried_keys.add(_spec_key(spec))
             runs += 1

@@ -55,9 +55,11 @@ def take_named_shape(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with as many elements as a shape has that the error names together with another
-    number of elements: one dimension is changed in an input that has that other number. Nothing is
-    yielded for a shape without elements."""
-    wanted_count, element_count = math.prod(map(int, match[1].split(","))), int(match[2])
+    number of elements: one dimension is changed in an input that has that other number, then the
+    input has that shape, less its dimensions of one element. Nothing is yielded for a shape without
+    elements."""
+    wanted_shape = tuple(map(int, match[1].split(",")))
+    wanted_count, element_count = math.prod(wanted_shape), int(match[2])
     if not wanted_count:
         return
     for name, slot in problem.spec.items():
@@ -68,6 +70,9 @@ def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
                 dim = _dim_of_number(wanted_count // row_elements)
                 dims = _with_dim(slot.dims, (axis,), dim)
                 yield with_changed_slot(problem.spec, name, dims=dims)
+        if math.prod(shape) == element_count:
+            long_sides = tuple(size for size in wanted_shape if size > 1)
+            yield _with_shape(problem.spec, name, long_sides)
 
 
 def fit_split_sizes(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
