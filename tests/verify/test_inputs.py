@@ -802,9 +802,9 @@ def test_numbers_and_ranks_that_the_failing_statement_tells() -> None:
 def turn_pairs(x: Any, angles: Any) -> Any:
     pairs = x.float().reshape(*x.shape[:-1], -1, 2)
     table = angles.view(1, pairs.size(1), 1, pairs.size(3), 2)
-    first, second = pairs.unbind(-1)
-    cos, sin = table.unbind(-1)
-    return torch.stack((first * cos - second * sin, second * cos + first * sin), -1).flatten(3)
+    first = pairs[..., 0] * table[..., 0] - pairs[..., 1] * table[..., 1]
+    second = pairs[..., 1] * table[..., 0] + pairs[..., 0] * table[..., 1]
+    return torch.stack([first, second], -1).flatten(3)
 
 
 @pytest.mark.slow
