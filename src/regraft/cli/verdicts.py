@@ -105,8 +105,6 @@ def print_verdict(verdict: Verdict) -> None:
         f"{verdict.file} {verdict.definition}: {status}"
         + (f": {verdict.reason}" if verdict.reason else "")
     )
-    if verdict.evidence.get("driver failure"):
-        click.echo(f"  driver failed: {verdict.evidence['driver failure']}")
     for loss in loss_lines(verdict):
         click.echo(f"  loses {loss}")
     for key in ("models", "dtypes", "reproducer"):

@@ -46,8 +46,6 @@ def _remarks(verdict: Verdict) -> Iterator[str]:
         yield f"{name}: the inputs kill {kills}"
     if verdict.reason:
         yield f"{name} is {verdict.status}: {verdict.reason}"
-    if evidence.get("driver failure"):
-        yield f"{name} was not run by the driver: {evidence['driver failure']}"
     if evidence.get("given up"):
         yield f"{name} gives up: {_join_members(evidence['given up'])}"
     for loss in loss_lines(verdict):

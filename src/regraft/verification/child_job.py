@@ -74,7 +74,7 @@ class Job:
         A definition that ended a child is excluded from the next one, and a step of the original
         that crashed it is avoided. No further child starts where neither is to blame, after
         `_RETRIES` of them, or after the time limit. Raises VerifyError for an interpreter without
-        torch and for a driver that cannot be loaded.
+        torch, and for a driver that cannot be loaded or fails with the original.
         """
         deadline = time.monotonic() + _CLOCK * self.time_limit
         fatal_definitions: dict[str, str] = {}
@@ -118,12 +118,14 @@ class Job:
             return child_exit, read_result(folder)
 
     def _check_request_was_possible(self, result: dict[str, Any]) -> None:
-        """Raise VerifyError where the child had no torch or could not load the driver."""
+        """Raise VerifyError where the child had no torch, or the driver cannot be loaded or fails
+        with the original."""
         check_torch(result, self.python)
         fatal = result.get("fatal", {})
         if fatal.get("what") == "driver":
             reason = with_hint(fatal["reason"], self.containment, self.memory_limit)
-            raise VerifyError(reason, file=str(self.driver))
+            file, line = fatal.get("file") or str(self.driver), fatal.get("line", 0)
+            raise VerifyError(reason, file=file, line=line)
 
     def _are_all_equal(self) -> bool:
         """Return whether every change is the same program in both versions, if decorators return
