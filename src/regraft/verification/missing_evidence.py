@@ -272,6 +272,7 @@ def evidence_of(
         "skipped": findings.skip_reasons,
         "contract": contract,
         **({"failure": failure} if failure else {}),
+        **({"missing modules": missing} if (missing := result.get("missing modules")) else {}),
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regraft.report.certificate import domain_kinds, kills_summary
+from regraft.report.certificate import domain_kinds, kills_summary, missing_summary
 from regraft.report.html.page import render
 from regraft.report.html.side_by_side import hunks_between
 from regraft.report.words import count
@@ -102,6 +102,8 @@ def _facts(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = [("compared", ", ".join(numbers))] if numbers else []
     if evidence.get("seconds"):
         facts.append(("processor time", f"{evidence['seconds']} s for runs of both versions"))
+    if missing := missing_summary(evidence):
+        facts.append(("not installed", missing))
     if kills := kills_summary(evidence.get("mutants")):
         facts.append(("mutants", f"the inputs kill {kills}"))
     facts += [

@@ -125,6 +125,7 @@ class Ledger:
         self.own_model = ""  # the user's slow model, on which every change has to be compared
         self.is_own_model_pending = False
         self.returned_classes: frozenset[str] = frozenset()
+        self.missing_modules: tuple[str, ...] = ()  # that are stood in for
         self._seconds: dict[str, float] = {}
         self._journal = (folder / "journal.jsonl").open("a", encoding="utf-8")
 
@@ -201,6 +202,7 @@ class Ledger:
     def save(self) -> None:
         """Write all records and notes to `folder`/result.json; the file is replaced in one step,
         never half-written."""
+        files = files_read(self.folder, self.package)
         result = {
             "fatal": self.fatal,
             "levels": self.levels,
@@ -215,8 +217,10 @@ class Ledger:
             "own model": self.own_model,
             "own model pending": self.is_own_model_pending,
             "returned classes": sorted(self.returned_classes),
+            "missing modules": sorted(self.missing_modules),
             "implementations": sorted(self.implementations),
-            "files read": files_read(self.folder, self.package),
+            "files read": files,
+            "files absent": [path for path in files if not os.path.exists(path)],
             "folders of packages": folders_of_packages(),
             "records": {name: record.as_json() for name, record in self.records.items()},
         }
