@@ -95,3 +95,16 @@ def test_a_name_that_the_text_may_bind_is_not_refused(folder: str, text: str) ->
 def test_modules_elsewhere_are_left_to_their_interpreter(folder: str) -> None:
     check_target("no_such_package.part:build", folder)
     check_target("json:dumps", folder, is_imported_here=True)
+
+
+def test_a_file_that_imports_from_its_package_is_named_by_its_module(folder: str) -> None:
+    place = Path(folder, "own_package", "parts")
+    place.mkdir(parents=True)
+    for path in (place.parent / "__init__.py", place / "__init__.py"):
+        path.touch()
+    (place / "net.py").write_text("from ..layers import Layer\n\ndef build(): pass\n")
+    message = "write own_package.parts.net:build, from the folder that has own_package"
+    with pytest.raises(TargetError, match=message):
+        check_target("own_package/parts/net.py:build", folder)
+    (place / "net.py").write_text("try:\n    from . import a\nexcept ImportError:\n    build = 1\n")
+    check_target("own_package/parts/net.py:build", folder)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from regraft.source.names import package_of
 
 _LEAST_RATIO = 0.7  # of equal letters in names that are close
 # by these a file may bind names that do not stand in it
@@ -49,6 +52,7 @@ def check_target(spec: str, folder: str, *, is_imported_here: bool = False) -> N
     reference, name = _parts_of(spec)
     if reference.endswith(".py"):
         path: Path | None = _check_file(reference, folder)
+        _check_imports(spec, folder)
     elif os.sep in reference:
         raise TargetError(_missing_module(reference, folder))
     else:
@@ -118,6 +122,24 @@ def _check_file(reference: str, folder: str) -> Path:
         close = close_names(path.stem, _stems_in(path.parent), form)
         raise TargetError(f"there is no file {reference}{close}")
     return path
+
+
+def _check_imports(spec: str, folder: str) -> None:
+    """Raise TargetError where a target's file imports from its own package, which a file that is
+    loaded by its path does not belong to; say how the target is named by its module."""
+    reference, name = _parts_of(spec)
+    path = Path(folder, reference)
+    package = package_of(path)
+    try:
+        statements = ast.parse(path.read_bytes()).body if package else []
+    except (SyntaxError, ValueError, RecursionError):
+        return  # the import says what is wrong with it
+    if any(isinstance(node, ast.ImportFrom) and node.level for node in statements):
+        module = package if path.stem == "__init__" else f"{package}.{path.stem}"
+        raise TargetError(
+            f"{reference} imports from its own package: write {module}:{name}, from the folder that"
+            f" has {package.partition('.')[0]}"
+        )
 
 
 def _check_module(reference: str, folder: str) -> None:

@@ -118,9 +118,9 @@ class Job:
             return child_exit, read_result(folder)
 
     def _check_request_was_possible(self, result: dict[str, Any]) -> None:
-        """Raise VerifyError where the child had no torch, or the driver cannot be loaded or fails
-        with the original."""
-        check_torch(result, self.python)
+        """Raise VerifyError where the child had no torch or no NumPy, or the driver cannot be
+        loaded or fails with the original."""
+        check_packages(result, self.python)
         fatal = result.get("fatal", {})
         if fatal.get("what") == "driver":
             reason = with_hint(fatal["reason"], self.containment, self.memory_limit)
@@ -214,10 +214,13 @@ def read_result(folder: Path) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def check_torch(result: Mapping[str, Any], python: str) -> None:
-    """Raise VerifyError where a child of an interpreter had no torch."""
-    if result.get("fatal", {}).get("what") == "torch":
-        raise VerifyError("torch is not installed in this Python interpreter", file=python)
+def check_packages(result: Mapping[str, Any], python: str) -> None:
+    """Raise VerifyError where a child of an interpreter had no torch or no NumPy."""
+    fatal = result.get("fatal", {})
+    if fatal.get("what") == "package":
+        names = fatal["names"]
+        reason = f"verification needs {' and '.join(names)}: pip install {' '.join(names)}"
+        raise VerifyError(reason, file=python)
 
 
 def _add_end(result: dict[str, Any], child_exit: Exit, is_blamed: bool) -> dict[str, Any]:
