@@ -149,6 +149,8 @@ class Net(nn.Module):
     assert first in text and '"targets"' not in text
     missing = run(tmp_path, "driver", "nowhere.py")
     assert (missing.returncode, missing.stderr) == (2, "error: nowhere.py: no such file\n")
+    folder = run(tmp_path, "driver", ".")
+    assert (folder.returncode, folder.stderr) == (2, "error: . is a folder: name a file\n")
 
 
 @pytest.mark.slow

@@ -124,3 +124,10 @@ def test_counts_add_up_where_two_rules_find_one_place(write: Write) -> None:
     assert result.returncode == 0
     assert f"{path}: fixed 2 findings; nothing was verified" in result.stdout
     assert "2 findings (2 fixable), 2 fixed, 0 not fixed, 1 file" in result.stdout
+
+
+def test_what_is_no_file_to_scan_is_not_counted(write: Write, tmp_path: Path) -> None:
+    notebook = write("notes.ipynb", "{}")
+    status, summary = totals(tmp_path / "missing", notebook, write("m.py", NOTHING))
+    assert (status, summary["files"], summary["errors"]) == (2, 1, 2)
+    assert totals(write("b.py", BROKEN))[1]["files"] == 1

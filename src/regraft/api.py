@@ -196,7 +196,7 @@ def _check_files(
     """Return the reports of the Python files under the paths."""
     search = FileSearch(settings.exclude, settings.respect_gitignore)
     return [
-        failed(file) if isinstance(file, SourceError) else check_file(file, rules)
+        failed(file, is_file=False) if isinstance(file, SourceError) else check_file(file, rules)
         for file in search.python_files(paths)
     ]
 

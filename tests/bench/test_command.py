@@ -216,7 +216,7 @@ def test_nothing_to_rewrite(here: Path) -> None:
     [
         ("targets", "is not written MODULE:FUNCTION"),
         ("targets:missing", "targets has no function missing"),
-        ("missing:build", "ModuleNotFoundError: No module named 'missing'"),
+        ("missing:build", "missing:build: there is no module missing"),
         ("missing.py:build", "missing.py:build: there is no file missing.py"),
         ("targets:broken", "KeyError: 'weights'"),
         ("targets:broken", "error: targets.py:"),

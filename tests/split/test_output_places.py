@@ -66,6 +66,8 @@ def test_a_folder_without_a_network_is_named(tmp_path: Path) -> None:
         ("build", ["-o", "full"], "full has other files: name a new folder"),
         ("build", ["-o", "net.onnx"], "net.onnx names a file"),
         ("build", ["-o", "full", "--single-file"], "full is a folder; --single-file writes a file"),
+        ("build", ["-o", "no/net.onnx", "--single-file"], "there is no folder no: make it"),
+        ("biuld", ["-o", "out"], "network.py has no function biuld; did you mean build?"),
         ("build_model", ["-o", "out"], "returns Network, not (model, calls)"),
     ],
 )

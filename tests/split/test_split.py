@@ -416,6 +416,32 @@ def test_the_directory_runs_where_only_numpy_and_onnxruntime_are_installed(tmp_p
     assert run.stdout.strip() == str(model(*call).tolist())
 
 
+@pytest.mark.skipif(os.name == "nt", reason="builds its environment with symbolic links")
+def test_the_host_names_the_package_that_is_missing(tmp_path: Path) -> None:
+    model, calls = build_model_and_calls("Skips")
+    python = bare_environment(tmp_path / "env")
+    next(tmp_path.glob("env/lib/python*/site-packages/onnxruntime")).unlink()
+    regraft.split(model, calls).save(tmp_path / "net")
+    sentence = (
+        "the network needs the package onnxruntime, which is not installed here: pip install"
+        " onnxruntime"
+    )
+    for arguments in (["host.py"], ["-c", "import host"]):
+        run = subprocess.run(
+            [python, *arguments],
+            cwd=tmp_path / "net",
+            env={key: value for key, value in os.environ.items() if not key.startswith("PYTHON")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 1
+        is_script = arguments == ["host.py"]
+        expected = sentence if is_script else f"ModuleNotFoundError: {sentence}"
+        assert run.stderr.splitlines()[-1] == expected
+        assert ("Traceback" in run.stderr) is not is_script
+
+
 REFUSED = {
     "OwnError": "Python's own",
     "ErrorOfValues": "values of tensors",

@@ -375,8 +375,20 @@ def test_a_file_that_does_not_import_may_miss_files(
 ) -> None:
     monkeypatch.setattr(containment, "namespaces_refusal", lambda: "")
     reason = f"the original does not import: {error}"
-    assert ("--sandbox off" in with_hint(reason, Containment(), None)) is has_hint
-    assert with_hint(reason, Containment("off"), None) == reason
+    hint = with_hint(reason, Containment(), None, absent=["/no/such/file", __file__])
+    assert (f"hides {__file__}: --sandbox off shows it" in hint) is has_hint
+    assert with_hint(reason, Containment(), None, absent=["/no/such/file"]) == reason
+    assert with_hint(reason, Containment("off"), None, absent=[__file__]) == reason
+
+
+def test_the_hint_for_a_package_of_another_torch_is_not_the_sandbox(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(containment, "namespaces_refusal", lambda: "")
+    reason = "the original does not import: RuntimeError: operator torchvision::nms does not exist"
+    advice = "the installed torchvision does not fit the installed torch: install one for it"
+    hint = with_hint(reason, Containment(), None, absent=[__file__])
+    assert hint == f"{reason} ({advice})"
 
 
 def test_the_domain_names_variables_that_are_kept_back(

@@ -1,15 +1,15 @@
-"""Test that a verdict says why the driver of the user compared nothing."""
+"""Test that a driver of the user which is of no use is an error, and not left out."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from regraft.cli import main
-from regraft.report.certificate import certificate
-from regraft.verification import verify
+from regraft.verification import VerifyError, verify
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("here")
@@ -30,8 +30,16 @@ DRIVERS = """\
 import torch
 
 
-def fails(module):
+def helper(module):
     raise RuntimeError("no weights here")
+
+
+def fails(module):
+    return helper(module)
+
+
+def ends(module):
+    raise SystemExit(3)
 
 
 def nothing(module):
@@ -57,40 +65,78 @@ def no_list(module):
 def right(module):
     return module.Model(), [(torch.randn(2, 7),), (torch.randn(2, 8),)]
 """
+CHANGED = MODEL.replace("self.fc(x) * 2", "2 * self.fc(x)").encode()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of a model's file, with drivers beside it."""
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "drivers.py").write_text(DRIVERS)
+    (tmp_path / "broken.py").write_text("import no_such_module_here\n\ndef build(module): pass\n")
+    return tmp_path / "model.py"
 
 
 @pytest.mark.parametrize(
-    ("function", "reason"),
+    ("driver", "message"),
     [
-        ("fails", "drivers.py:fails raises RuntimeError: no weights here"),
-        ("nothing", "it returns a NoneType, not (model, calls)"),
-        ("misspelt", "has no attribute 'Modle'"),
-        ("too_narrow", "the original raises in every call of drivers.py:too_narrow"),
-        ("no_calls", "its list of calls is empty"),
-        ("no_list", "its calls are a Tensor, not a list of calls"),
-        ("right", ""),
+        ("drivers.py:fails", "drivers.py:5: the driver raises RuntimeError: no weights here; "),
+        ("drivers:fails", "drivers.py:5: the driver raises RuntimeError: no weights here; "),
+        ("drivers.py:ends", "drivers.py:13: the driver raises SystemExit: 3; "),
+        ("drivers.py:nothing", "drivers.py:nothing: it returns a NoneType, not (model, calls); "),
+        ("drivers.py:misspelt", "has no attribute 'Modle'; correct the driver, or verify without"),
+        ("drivers.py:too_narrow", "the original raises in all of its calls: RuntimeError: mat1"),
+        ("drivers.py:no_calls", "its list of calls is empty; correct the driver"),
+        ("drivers.py:no_list", "its calls are a Tensor, not a list of calls; correct the driver"),
+        ("broken.py:build", "broken.py:1: the driver cannot be loaded: ModuleNotFoundError: "),
     ],
 )
-def test_a_failing_driver_is_part_of_the_verdict(
-    tmp_path: Path, function: str, reason: str
+def test_a_driver_that_fails_with_the_original_is_an_error(
+    path: Path, driver: str, message: str
 ) -> None:
-    path = tmp_path / "model.py"
-    path.write_text(MODEL)
-    (tmp_path / "drivers.py").write_text(DRIVERS)
-    changed = MODEL.replace("self.fc(x) * 2", "2 * self.fc(x)").encode()
-    (verdict,) = verify(path, changed, driver=f"drivers.py:{function}", effort="low")
-    assert verdict.status == "proved"
-    assert reason in str(verdict.evidence.get("driver failure", ""))
-    assert (reason in certificate("model.py", [verdict])) or not reason
+    with pytest.raises(VerifyError) as error:
+        verify(path, CHANGED, driver=driver, effort="low")
+    assert message in str(error.value)
 
 
-def test_the_command_says_it_and_names_the_file_that_does_not_parse(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "changed.py").write_text(MODEL.replace("* 2", "* 2.0"))
-    (tmp_path / "broken.py").write_text("def f(:\n")
-    (tmp_path / "drivers.py").write_text(DRIVERS)
-    options = ["--driver", "drivers.py:fails", "--effort", "low", "--no-cache"]
-    outcome = CliRunner().invoke(main, ["verify", "model.py", "changed.py", *options])
-    assert "driver failed: drivers.py:fails raises RuntimeError" in outcome.output
+def test_a_driver_some_of_whose_calls_fail_is_of_use(path: Path) -> None:
+    (verdict,) = verify(path, CHANGED, driver="drivers.py:right", effort="low")
+    assert verdict.status == "proved", verdict.reason
+
+
+def test_a_driver_that_fails_with_the_changed_version_alone_is_a_finding(path: Path) -> None:
+    changed = MODEL.replace("width=8", "size=8").replace("width, width", "size, size").encode()
+    text = DRIVERS.replace("module.Model()", "module.Model(width=8)")
+    path.with_name("drivers.py").write_text(text)
+    (verdict,) = verify(path, changed, driver="drivers.py:right", effort="low")
+    assert verdict.status == "refuted"
+
+
+def test_what_is_not_there_is_said_before_anything_runs(path: Path) -> None:
+    started: list[None] = []
+    for driver, message in (
+        ("drivers.py:rihgt", "drivers.py has no function rihgt; did you mean right?"),
+        ("driver.py:right", "there is no file driver.py; did you mean drivers.py?"),
+    ):
+        with pytest.raises(VerifyError, match=re.escape(message)):
+            verify(path, CHANGED, driver=driver, on_start=lambda: started.append(None))
+    assert not started
+
+
+@pytest.mark.slow
+def test_the_commands_exit_with_2_and_write_nothing(path: Path) -> None:
+    text = MODEL.replace("self.fc(x) * 2", "torch.softmax(self.fc(x), -1)")
+    path.write_text(f"import torch\n{text}")
+    path.with_name("changed.py").write_text(MODEL)
+    options = ["--driver", "drivers.py:fails", "--no-cache"]
+    for command in (["verify", "model.py", "changed.py"], ["check", "--all", "--fix", "model.py"]):
+        outcome = CliRunner().invoke(main, [*command, *options])
+        assert outcome.exit_code == 2
+        assert "error: drivers.py:5: the driver raises RuntimeError" in outcome.output
+    assert path.read_text() == f"import torch\n{text}"
+
+
+def test_a_changed_file_that_does_not_parse_is_named(path: Path) -> None:
+    path.with_name("broken.py").write_text("def f(:\n")
     outcome = CliRunner().invoke(main, ["verify", "model.py", "broken.py"])
     assert outcome.exit_code == 2 and "broken.py:1:7: does not parse" in outcome.output

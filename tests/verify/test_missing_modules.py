@@ -14,7 +14,9 @@ pytest.importorskip("torch")
 import torch
 from verdicts import verdict_on
 
-from regraft.verification import verify
+from regraft.cli.verdicts import print_verdicts
+from regraft.report.certificate import certificate
+from regraft.verification import Verdict, verify
 from regraft.verification.child.file_import import load_original
 from regraft.verification.child.missing_modules import (
     _FINDER,
@@ -50,11 +52,16 @@ class Scanned(nn.Module):
 GATE = "self.linear(x) * torch.sigmoid(x)"
 
 
-def test_code_that_does_not_use_a_missing_module_is_compared(tmp_path: Path) -> None:
+def test_code_that_does_not_use_a_missing_module_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     verdict = verdict_on(tmp_path, TEXT, GATE, "torch.sigmoid(x) * self.linear(x)")
     assert verdict.status == "proved", verdict.reason
-    domain: Any = verdict.evidence["domain"]
-    assert domain["import"] == ["without the module no_such_kernels, which is missing"]
+    assert verdict.evidence["missing modules"] == ["no_such_kernels"]
+    sentence = "no_such_kernels; what uses it was not compared (install it, or name an interpreter"
+    assert f"Not installed: {sentence}" in certificate("model.py", [verdict])
+    print_verdicts([verdict])
+    assert f"  not installed: {sentence}" in capsys.readouterr().out
 
 
 def test_a_difference_beside_a_missing_module_has_a_reproducer(tmp_path: Path) -> None:
@@ -90,6 +97,39 @@ def test_a_file_that_needs_a_missing_module_at_once_does_not_import(
     assert verdict.status == "unproven"
     assert "the original does not import: " in verdict.reason
     assert not missing_modules()
+
+
+def test_all_packages_that_a_file_misses_are_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").touch()
+    lines = "import missing_1, json\nimport missing_2.part, neighbour\nfrom missing_3 import Base"
+    text = TEXT.replace("class Gate", f"{lines}\n\n\nclass Own(FastNorm): pass\n\n\nclass Gate", 1)
+    verdict = verdict_on(tmp_path, text, GATE, "torch.sigmoid(x) * self.linear(x)")
+    packages = "no_such_kernels, missing_1, missing_2, missing_3"
+    assert f": install {packages}, or name an interpreter that has them" in verdict.reason
+
+
+def test_the_same_reason_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "the changed version does not import: ModuleNotFoundError: No module named 'absent'"
+    evidence = {"reproducer": "reproducers/1.py"}
+    verdicts = [
+        Verdict("model.py", "Gate", (1,), "refuted", reason, evidence),
+        Verdict("model.py", "Norm", (5,), "proved", "", {}),
+        Verdict("model.py", "Other", (7,), "proved", "", {}),
+        Verdict("model.py", "Scanned", (9,), "refuted", reason, evidence),
+        Verdict("model.py", "Last", (9,), "refuted", reason, {"reproducer": "reproducers/2.py"}),
+    ]
+    print_verdicts(verdicts)
+    assert capsys.readouterr().out.splitlines() == [
+        f"model.py Gate, Scanned: refuted: {reason}",
+        "  reproducer: reproducers/1.py",
+        "model.py Norm: proved",
+        "model.py Other: proved",
+        f"model.py Last: refuted: {reason}",
+        "  reproducer: reproducers/2.py",
+    ]
+    text = certificate("model.py", verdicts)
+    assert text.count(reason) == text.count("reproducers/1.py") == 1
+    assert f"**Gate**, **Scanned**, **Last** are refuted: {reason}" in text
 
 
 def test_what_module_level_statements_make_of_a_missing_module_has_no_use(

@@ -278,9 +278,15 @@ def test_missing_file(tmp_path: Path) -> None:
         verify(tmp_path / "none.py", b"")
 
 
-def test_interpreter_without_torch(project: Any) -> None:
+@pytest.mark.parametrize(
+    ("present", "missing"), [(False, "torch and numpy: pip install torch numpy"), (True, "numpy: ")]
+)
+def test_interpreter_without_packages(project: Any, present: bool, missing: str) -> None:
     venv.create(project / "bare", with_pip=False)
-    with pytest.raises(VerifyError, match="torch is not installed"):
+    (site,) = (project / "bare").glob("lib/python*/site-packages")
+    if present:
+        (site / "torch.py").touch()
+    with pytest.raises(VerifyError, match=f"verification needs {missing}"):
         verdict_on(
             project,
             ROOT,

@@ -151,7 +151,7 @@ def _run(options: BenchOptions) -> int:
     """Measure, print what was measured, write the lock file where rules are chosen, and return the
     exit status."""
     _check_goal(options)
-    bench_module = import_bench("bench")
+    bench_module = import_bench("bench", options.subject)
     if options.rounds < bench_module.FEWEST:
         raise click.UsageError(f"--rounds: an interval needs at least {bench_module.FEWEST} pairs")
     settings = options.settings("auto")

@@ -50,8 +50,8 @@ def driver_command(
     from regraft.verification.driver_writing import driver_for
     from regraft.verification.types import VerifyError
 
-    if not file.exists():
-        stop(f"{file}: no such file")
+    if not file.is_file():
+        stop(f"{file} is a folder: name a file" if file.is_dir() else f"{file}: no such file")
     target = out or Path(f"{file.stem}_driver.py")
     if target.exists():
         stop(

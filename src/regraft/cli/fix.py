@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regraft.cli.shared import stop
-from regraft.cli.verdicts import containment_of, print_verdict, verdicts_of
+from regraft.cli.verdicts import containment_of, print_verdicts, verdicts_of
 from regraft.report.words import count
 
 if TYPE_CHECKING:
@@ -239,10 +239,10 @@ class Rewriter:
             unproven=policy.unproven,
             wanted=self.wanted,
         )
-        for verdict in (*fix.verdicts, *fix.left_out):
-            self.verdicts.append(verdict)
-            if not self.quiet:
-                print_verdict(verdict)
+        verdicts = (*fix.verdicts, *fix.left_out)
+        self.verdicts.extend(verdicts)
+        if not self.quiet:
+            print_verdicts(verdicts)
         for verdict in fix.left_out if not self.quiet else ():
             click.echo(f"{report.file} {verdict.definition}: left as it is")
         if imports_regraft:

@@ -95,7 +95,7 @@ class ProfileOptions(SubjectOptions):
 
 def _run(options: ProfileOptions) -> None:
     """Profile, and print the result; exit where the model cannot be profiled."""
-    bench_module = import_bench("profile")
+    bench_module = import_bench("profile", options.subject)
     settings = options.settings(options.target)
     rules, problems = load_chosen(settings)
     stop_for_problems(problems)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from regraft.cli.shared import output_format, stop
-from regraft.cli.subject import call_function, prints_on_stderr
+from regraft.cli.subject import call_function, check_subject, prints_on_stderr
 from regraft.report.split_text import split_text, summary_text
 from regraft.report.terminal import Progress
 
@@ -153,6 +153,7 @@ def _run(options: SplitOptions) -> None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     if output is not None:
         _check_output(output, options.single_file)
+    check_subject(target)
     try:
         splitting = importlib.import_module("regraft.splitting")
     except ImportError as problem:
@@ -197,10 +198,13 @@ def _split(splitting: Any, options: SplitOptions, model: Any, calls: Any) -> Any
 
 def _check_output(output: Path, single_file: bool) -> None:
     """Exit where the network cannot be written to `output`: a file where it becomes a folder, a
-    folder where it becomes a file, or a folder with files that are not of a split network."""
+    folder where it becomes a file, a file in a folder that is not there, or a folder with files
+    that are not of a split network."""
     if single_file:
         if output.is_dir():
             stop(f"{output} is a folder; --single-file writes a file: name one, such as net.onnx")
+        if not output.parent.is_dir():
+            stop(f"{output}: there is no folder {output.parent}: make it, or name another file")
         return
     if output.is_file():
         stop(f"{output} is a file; a network is written as a folder, with --single-file as a file")

@@ -7,15 +7,18 @@ import importlib
 import importlib.util
 import os
 import sys
-import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from regraft.cli.shared import print_error, stop
 from regraft.report.terminal import is_terminal
-from regraft.source.object_reference import TargetError, find_function
+from regraft.source.object_reference import (
+    TargetError,
+    check_target,
+    find_function,
+    place_in_target,
+)
 
 THREADS = click.option(
     "--threads",
@@ -32,8 +35,19 @@ if TYPE_CHECKING:
     from regraft.source.text import SourceError
 
 
-def import_bench(command: str) -> Any:
-    """Return the package `regraft.benchmarking` for a command; exit where there is no torch."""
+def check_subject(target: str) -> None:
+    """Exit where a target names no function, as far as that shows before torch is imported, which
+    takes seconds."""
+    try:
+        check_target(target, os.getcwd(), is_imported_here=True)
+    except TargetError as problem:
+        stop(f"{target}: {problem}")
+
+
+def import_bench(command: str, target: str) -> Any:
+    """Return the package `regraft.benchmarking` for a command; exit where its target names no
+    function, and where there is no torch."""
+    check_subject(target)
     if importlib.util.find_spec("torch") is None:
         stop(
             f"{command} needs torch, which is not installed in this environment: run Regraft in"
@@ -80,20 +94,12 @@ def call_function(target: str, expected: str, kind: type = object) -> tuple[Any,
     except TargetError as problem:
         stop(f"{target}: {problem}")
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
-        stop(f"{_place_of(problem, target)}: {type(problem).__name__}: {problem}")
+        file, line = place_in_target(problem, target, os.getcwd())
+        place = f"{file}:{line}" if line else file
+        stop(f"{place}: {type(problem).__name__}: {problem}")
     if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], kind):
         stop(f"{target}: returns {type(returned).__name__}, not {expected}")
     return returned
-
-
-def _place_of(problem: Exception, target: str) -> str:
-    """Return the file and line of the innermost statement of the target's own module that an error
-    came through; the target itself where there is none."""
-    reference = target.rpartition(":")[0]
-    file = getattr(sys.modules.get(reference), "__file__", None) or str(Path.cwd() / reference)
-    frames = traceback.extract_tb(problem.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == file]
-    return f"{os.path.relpath(file)}:{lines[-1]}" if lines else target
 
 
 def print_progress(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,28 +95,43 @@ def verdicts_of(
     )
 
 
-def print_verdict(verdict: Verdict) -> None:
-    """Print a verdict with its losses and a summary of its evidence."""
-    from regraft.report.certificate import domain_summary, kills_summary, loss_lines
+def print_verdicts(verdicts: Iterable[Verdict]) -> None:
+    """Print each verdict with its losses and a summary of its evidence; those that say the same
+    for the same reason once, with the names of their definitions."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for number, verdict in enumerate(verdicts):
+        colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
+        status = paint(verdict.status, fg=colour, bold=True)
+        result = f"{status}: {verdict.reason}" if verdict.reason else status
+        occasion = "" if verdict.reason else str(number)
+        key = (occasion, verdict.file, result, *_evidence_lines(verdict))
+        alike.setdefault(key, []).append(verdict.definition)
+    for (_, file, result, *lines), definitions in alike.items():
+        click.echo(f"{file} {', '.join(definitions)}: {result}")
+        for line in lines:
+            click.echo(f"  {line}")
 
-    colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
-    status = paint(verdict.status, fg=colour, bold=True)
-    click.echo(
-        f"{verdict.file} {verdict.definition}: {status}"
-        + (f": {verdict.reason}" if verdict.reason else "")
+
+def _evidence_lines(verdict: Verdict) -> Iterator[str]:
+    """Yield the losses of a verdict and a summary of its evidence, line by line."""
+    from regraft.report.certificate import (
+        domain_summary,
+        kills_summary,
+        loss_lines,
+        missing_summary,
     )
-    if verdict.evidence.get("driver failure"):
-        click.echo(f"  driver failed: {verdict.evidence['driver failure']}")
+
     for loss in loss_lines(verdict):
-        click.echo(f"  loses {loss}")
+        yield f"loses {loss}"
     for key in ("models", "dtypes", "reproducer"):
         value = verdict.evidence.get(key)
+        if isinstance(value, list | tuple):
+            value = ", ".join(map(str, value))
         if value:
-            click.echo(
-                f"  {key}:"
-                f" {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
-            )
+            yield f"{key}: {value}"
     if verdict.evidence.get("domain"):
-        click.echo(f"  domain: {domain_summary(verdict.evidence['domain'])}")
+        yield f"domain: {domain_summary(verdict.evidence['domain'])}"
     if kills := kills_summary(verdict.evidence.get("mutants")):
-        click.echo(f"  kills {kills}")
+        yield f"kills {kills}"
+    if missing := missing_summary(verdict.evidence):
+        yield f"not installed: {missing}"

@@ -38,7 +38,7 @@ from regraft.cli.shared import (
     print_error,
     stop,
 )
-from regraft.cli.verdicts import containment_of, hide_from_git, print_verdict, verdicts_of
+from regraft.cli.verdicts import containment_of, hide_from_git, print_verdicts, verdicts_of
 from regraft.report.words import count
 
 if TYPE_CHECKING:
@@ -327,8 +327,7 @@ def _print_verdicts(
 
         click.echo(certificate(str(original), verdicts))
     else:
-        for verdict in verdicts:
-            print_verdict(verdict)
+        print_verdicts(verdicts)
         if not verdicts:
             click.echo(f"{original}: nothing changed, nothing to verify")
 

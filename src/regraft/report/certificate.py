@@ -31,10 +31,21 @@ def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     lines += [_row(verdict) for verdict in verdicts]
-    for verdict in verdicts:
-        for remark in _remarks(verdict):
-            lines += ["", remark]
+    remarks = [*_reasons(verdicts), *(text for verdict in verdicts for text in _remarks(verdict))]
+    for remark in dict.fromkeys(remarks):
+        lines += ["", remark]
     return "\n".join(lines)
+
+
+def _reasons(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Yield a paragraph for each reason, with the definitions for which it holds."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for verdict in verdicts:
+        if verdict.reason:
+            names.setdefault((verdict.status, verdict.reason), []).append(verdict.definition)
+    for (status, reason), definitions in names.items():
+        subject = ", ".join(f"**{definition}**" for definition in definitions)
+        yield f"{subject} {'is' if len(definitions) == 1 else 'are'} {status}: {reason}"
 
 
 def _remarks(verdict: Verdict) -> Iterator[str]:
@@ -44,16 +55,25 @@ def _remarks(verdict: Verdict) -> Iterator[str]:
         yield f"{name} ran beyond its first inputs: {domain_summary(evidence['domain'])}"
     if kills := kills_summary(evidence.get("mutants")):
         yield f"{name}: the inputs kill {kills}"
-    if verdict.reason:
-        yield f"{name} is {verdict.status}: {verdict.reason}"
-    if evidence.get("driver failure"):
-        yield f"{name} was not run by the driver: {evidence['driver failure']}"
+    if missing := missing_summary(evidence):
+        yield f"Not installed: {missing}"
     if evidence.get("given up"):
         yield f"{name} gives up: {_join_members(evidence['given up'])}"
     for loss in loss_lines(verdict):
         yield f"{name} loses {loss}"
     if evidence.get("reproducer"):
         yield f"Shown by `python {evidence['reproducer']}`"
+
+
+def missing_summary(evidence: Mapping[str, object]) -> str:
+    """Return the modules that are not installed, and what follows; "" for none."""
+    modules = _members(evidence.get("missing modules"))
+    pronoun = "it" if len(modules) == 1 else "them"
+    names = ", ".join(map(str, modules))
+    return names and (
+        f"{names}; what uses {pronoun} was not compared (install {pronoun}, or name an"
+        f" interpreter that has {pronoun}: --python)"
+    )
 
 
 def loss_lines(verdict: Verdict) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class Collector:
         edits  the edits of its findings, where the format shows them; then the report has its
                source
         """
-        self.files += 1
+        self.files += report.is_file
         self.classes += report.classes
         self.nodes += report.nodes
         self.errors += report.errors

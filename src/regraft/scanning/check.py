@@ -52,9 +52,10 @@ def check_text(
     return check_source(source, rules, explain=explain)
 
 
-def failed(error: SourceError) -> FileReport:
-    """Return the report of a file that could not be read."""
-    return FileReport(error.file, None, (), (), (), (error,), 0, 0, 0.0)
+def failed(error: SourceError, *, is_file: bool = True) -> FileReport:
+    """Return the report of a file that could not be read, or of a path that is not that of a file
+    to scan."""
+    return FileReport(error.file, None, (), (), (), (error,), 0, 0, 0.0, is_file=is_file)
 
 
 def collected_between(reports: Iterable[FileReport]) -> Iterator[FileReport]:

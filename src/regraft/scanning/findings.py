@@ -112,6 +112,7 @@ class FileReport:
     nodes           number of nodes of the functions that were analysed
     ignores         comments that suppress findings
     followed        digests of other files of the package whose text matters, by path
+    is_file         whether the path is that of a file to scan, also of one with errors
     """
 
     file: str
@@ -125,6 +126,7 @@ class FileReport:
     seconds: float
     followed: Mapping[str, str] = field(default_factory=dict)
     ignores: tuple[IgnoreComment, ...] = ()
+    is_file: bool = True
 
 
 def finding_of(rule: Rule, match: Match, imports: Imports) -> Finding:

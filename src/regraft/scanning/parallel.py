@@ -46,7 +46,7 @@ def scan_files(
 def _scan_serially(paths: Sequence[Path | SourceError], task: Task) -> Iterator[FileReport]:
     cache = _open_cache(task)
     yield from collected_between(
-        failed(path) if isinstance(path, SourceError) else _scan(path, task, cache)
+        failed(path, is_file=False) if isinstance(path, SourceError) else _scan(path, task, cache)
         for path in paths
     )
     if cache is not None:
@@ -81,7 +81,7 @@ def _scan_in_processes(
         for path, future in [(path, _submit(pool, path)) for path in paths]:
             result = future if isinstance(future, SourceError) else _result(str(path), future)
             if isinstance(result, SourceError):
-                yield failed(result)
+                yield failed(result, is_file=not isinstance(path, SourceError))
             else:
                 yield decode(result, str(path), rules)
     finally:

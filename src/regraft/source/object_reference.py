@@ -3,13 +3,27 @@
 
 from __future__ import annotations
 
+import ast
+import difflib
 import importlib
 import importlib.util
+import os
+import re
+import symtable
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from regraft.source.names import package_of
+
+_LEAST_RATIO = 0.7  # of equal letters in names that are close
+# by these a file may bind names that do not stand in it
+_BINDERS = re.compile(
+    rb"import\s*\*|\b(__getattr__|__dict__|globals|vars|locals|exec|setattr|sys\.modules)\b"
+)
 
 
 class TargetError(ValueError):
@@ -20,22 +34,152 @@ def find_function(spec: str, folder: str) -> Callable[..., Any]:
     """Return the function that a target names, with its module imported as seen from `folder`.
     Raise TargetError for a text of another form, and where there is no such file or function;
     errors of the user's file are passed on."""
-    module_reference, _, name = spec.rpartition(":")
-    if not module_reference or not name:
-        raise TargetError(f"{spec!r} is not written MODULE:FUNCTION or FILE.py:FUNCTION")
+    reference, name = _parts_of(spec)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    path, is_file = Path(folder, module_reference), module_reference.endswith(".py")
-    if is_file and not path.is_file():
-        raise TargetError(f"there is no file {module_reference}")
-    if is_file:
-        module = load_source(path, f"{path.stem}__driver")
-    else:
-        module = importlib.import_module(module_reference)
+    module = _import_module(reference, folder)
     function = getattr(module, name, None)
     if not callable(function):
-        raise TargetError(f"{module_reference} has no function {name}")
+        functions = (other for other, value in vars(module).items() if callable(value))
+        raise TargetError(f"{reference} has no function {name}{close_names(name, functions)}")
     return function  # type: ignore[no-any-return]
+
+
+def check_target(spec: str, folder: str, *, is_imported_here: bool = False) -> None:
+    """Raise TargetError where a target names no function, as far as that can be told without an
+    import: from the file's text. A module that is not in `folder` is looked for only where
+    this interpreter is the one that imports it, and not read."""
+    reference, name = _parts_of(spec)
+    if reference.endswith(".py"):
+        path: Path | None = _check_file(reference, folder)
+        _check_imports(spec, folder)
+    elif os.sep in reference:
+        raise TargetError(_missing_module(reference, folder))
+    else:
+        base = Path(folder, *reference.split("."))
+        files = (base / "__init__.py", base.with_name(f"{base.name}.py"))
+        path = next((file for file in files if file.is_file()), None)
+        if path is None and is_imported_here:
+            _check_module(reference, folder)
+    names = None if path is None else _bound_names(path)
+    if names is not None and name not in names:
+        raise TargetError(f"{reference} has no function {name}{close_names(name, names)}")
+
+
+def _import_module(reference: str, folder: str) -> ModuleType:
+    """Return the module that a target names, by its file or its name; raise TargetError where there
+    is none."""
+    if reference.endswith(".py"):
+        path = _check_file(reference, folder)
+        return load_source(path, f"{path.stem}__driver")
+    try:
+        return importlib.import_module(reference)
+    except ModuleNotFoundError as error:
+        if error.name and f"{reference}.".startswith(f"{error.name}."):
+            raise TargetError(_missing_module(reference, folder)) from error
+        raise
+
+
+def _parts_of(spec: str) -> tuple[str, str]:
+    """Return the module or file of a target, and the name of its function; raise TargetError for a
+    text of another form."""
+    reference, _, name = spec.rpartition(":")
+    if not reference or not name:
+        raise TargetError(f"{spec!r} is not written MODULE:FUNCTION or FILE.py:FUNCTION")
+    return reference, name
+
+
+def place_in_target(error: BaseException, spec: str, folder: str) -> tuple[str, int]:
+    """Return the file, relative to `folder`, and the line of the innermost statement of a target's
+    own module that an error came through; the target itself and 0 where there is none."""
+    reference = spec.rpartition(":")[0]
+    file = getattr(sys.modules.get(reference), "__file__", None) or str(Path(folder, reference))
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    if isinstance(error, SyntaxError) and error.filename == file:
+        lines.append(error.lineno)
+    return (os.path.relpath(file, folder), lines[-1] or 0) if lines else (spec, 0)
+
+
+def close_names(name: str, names: Iterable[str], form: str = "{}") -> str:
+    """Return "; did you mean A or B?" for the names that are spelt almost like a name, each written
+    in a form; "" where there is none."""
+    close = difflib.get_close_matches(name, sorted(set(names)), 3, _LEAST_RATIO)
+    return f"; did you mean {' or '.join(map(form.format, close))}?" if close else ""
+
+
+def _stems_in(folder: Path) -> list[str]:
+    """Return the names of the Python files in a folder, without the ending."""
+    return [file.stem for file in folder.glob("*.py")]
+
+
+def _check_file(reference: str, folder: str) -> Path:
+    """Return the path of a file; raise TargetError where it is not there, with the names beside it
+    that are close."""
+    path = Path(folder, reference)
+    if not path.is_file():
+        form = str(Path(reference).with_name("{}.py"))
+        close = close_names(path.stem, _stems_in(path.parent), form)
+        raise TargetError(f"there is no file {reference}{close}")
+    return path
+
+
+def _check_imports(spec: str, folder: str) -> None:
+    """Raise TargetError where a target's file imports from its own package, which a file that is
+    loaded by its path does not belong to; say how the target is named by its module."""
+    reference, name = _parts_of(spec)
+    path = Path(folder, reference)
+    package = package_of(path)
+    try:
+        statements = ast.parse(path.read_bytes()).body if package else []
+    except (SyntaxError, ValueError, RecursionError):
+        return  # the import says what is wrong with it
+    if any(isinstance(node, ast.ImportFrom) and node.level for node in statements):
+        module = package if path.stem == "__init__" else f"{package}.{path.stem}"
+        raise TargetError(
+            f"{reference} imports from its own package: write {module}:{name}, from the folder that"
+            f" has {package.partition('.')[0]}"
+        )
+
+
+def _check_module(reference: str, folder: str) -> None:
+    """Raise TargetError where neither `folder` nor this interpreter has the top package of a
+    module."""
+    top = reference.partition(".")[0]
+    is_local = Path(folder, top).is_dir() or Path(folder, f"{top}.py").is_file()
+    if not is_local and top not in sys.modules and importlib.util.find_spec(top) is None:
+        raise TargetError(_missing_module(reference, folder))
+
+
+def _missing_module(reference: str, folder: str) -> str:
+    """Return the message that there is no module of a name, with names in `folder` that are
+    close."""
+    if Path(folder, f"{reference}.py").is_file():
+        close = f"; did you mean {reference}.py?"
+    else:
+        close = close_names(reference, _stems_in(Path(folder)))
+    return f"there is no module {reference}{close}"
+
+
+def _bound_names(path: Path) -> frozenset[str] | None:
+    """Return the names that the top level of a file binds; None where its text does not tell: of a
+    file that does not parse, imports with a star, or binds names that do not stand in it."""
+    try:
+        text = path.read_bytes()
+        table = symtable.symtable(importlib.util.decode_source(text), str(path), "exec")
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    return None if _BINDERS.search(text) else frozenset(_names_bound_in(table))
+
+
+def _names_bound_in(table: symtable.SymbolTable) -> Iterator[str]:
+    """Yield the names of a module that a block of it and the blocks inside it bind."""
+    for symbol in table.get_symbols():
+        is_global = table.get_type() == "module" or symbol.is_declared_global()
+        if is_global and (symbol.is_assigned() or symbol.is_imported()):
+            yield symbol.get_name()
+    for child in table.get_children():
+        yield from _names_bound_in(child)
 
 
 def load_source(path: Path, name: str) -> ModuleType:

@@ -74,7 +74,7 @@ class Job:
         A definition that ended a child is excluded from the next one, and a step of the original
         that crashed it is avoided. No further child starts where neither is to blame, after
         `_RETRIES` of them, or after the time limit. Raises VerifyError for an interpreter without
-        torch and for a driver that cannot be loaded.
+        torch, and for a driver that cannot be loaded or fails with the original.
         """
         deadline = time.monotonic() + _CLOCK * self.time_limit
         fatal_definitions: dict[str, str] = {}
@@ -118,12 +118,14 @@ class Job:
             return child_exit, read_result(folder)
 
     def _check_request_was_possible(self, result: dict[str, Any]) -> None:
-        """Raise VerifyError where the child had no torch or could not load the driver."""
-        check_torch(result, self.python)
+        """Raise VerifyError where the child had no torch or no NumPy, or the driver cannot be
+        loaded or fails with the original."""
+        check_packages(result, self.python)
         fatal = result.get("fatal", {})
         if fatal.get("what") == "driver":
             reason = with_hint(fatal["reason"], self.containment, self.memory_limit)
-            raise VerifyError(reason, file=str(self.driver))
+            file, line = fatal.get("file") or str(self.driver), fatal.get("line", 0)
+            raise VerifyError(reason, file=file, line=line)
 
     def _are_all_equal(self) -> bool:
         """Return whether every change is the same program in both versions, if decorators return
@@ -212,10 +214,13 @@ def read_result(folder: Path) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def check_torch(result: Mapping[str, Any], python: str) -> None:
-    """Raise VerifyError where a child of an interpreter had no torch."""
-    if result.get("fatal", {}).get("what") == "torch":
-        raise VerifyError("torch is not installed in this Python interpreter", file=python)
+def check_packages(result: Mapping[str, Any], python: str) -> None:
+    """Raise VerifyError where a child of an interpreter had no torch or no NumPy."""
+    fatal = result.get("fatal", {})
+    if fatal.get("what") == "package":
+        names = fatal["names"]
+        reason = f"verification needs {' and '.join(names)}: pip install {' '.join(names)}"
+        raise VerifyError(reason, file=python)
 
 
 def _add_end(result: dict[str, Any], child_exit: Exit, is_blamed: bool) -> dict[str, Any]:

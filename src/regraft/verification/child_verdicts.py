@@ -33,7 +33,14 @@ def verdict_on(
     if domain:
         evidence["domain"] = domain
     notes, source = (domain.get("import", ()), job.source) if status == "unproven" else ((), b"")
-    reason = with_hint(reason, job.containment, job.memory_limit, notes=notes, source=source)
+    reason = with_hint(
+        reason,
+        job.containment,
+        job.memory_limit,
+        notes=notes,
+        source=source,
+        absent=result.get("files absent", ()),
+    )
     failure = record.get("failure", {})
     if status == "refuted" and failure.get("recipe") != {}:
         evidence["reproducer"] = write_reproducer(job.original, job.changed, failure, reason)

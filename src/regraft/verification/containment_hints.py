@@ -22,6 +22,7 @@ _IMPORT_ERROR = re.compile(
     r"(?!(?:ImportError|ModuleNotFoundError|SyntaxError|IndentationError|NameError)\b)"
 )
 _NO_MEMORY = re.compile("MemoryError|can't allocate memory")
+_NO_OPERATOR = re.compile(r"operator (\w+)::\w+ does not exist")
 
 
 def with_hint(
@@ -31,15 +32,18 @@ def with_hint(
     *,
     notes: Sequence[str] = (),
     source: bytes = b"",
+    absent: Sequence[str] = (),
 ) -> str:
     """Return `reason`, the text of an error, followed by a hint in brackets where a restriction of
     the sandbox probably caused it; else `reason` alone. The hint comes from the reason itself, else
     from errors in the `notes`, else from variables of the environment that the text `source` reads
-    and does not get."""
+    and does not get, else, where the file does not import, from a file that is here and was
+    `absent` where the code under test tried to open it."""
     hints = (_hint(text, containment, memory_limit) for text in (reason, *notes))
     hint = next(filter(None, hints), "") or _hint_of_variables(kept_back_names(source, containment))
     if not hint and containment.uses_namespaces and _IMPORT_ERROR.match(reason):
-        hint = "verification hides files and the network: --sandbox off does not"
+        hidden = next(filter(os.path.exists, absent), None)
+        hint = f"verification hides {hidden}: --sandbox off shows it" if hidden else ""
     return f"{reason} ({hint})" if hint else reason
 
 
@@ -66,14 +70,17 @@ def _hint_of_variables(names: Sequence[str]) -> str:
 
 
 def _hint(reason: str, containment: Containment, memory_limit: int | None) -> str:
-    """Return which restriction caused the error in a text: a variable kept back, the limit of
-    memory, read-only files, no network, or a hidden file; "" where it is none of these."""
+    """Return what caused the error in a text: a variable kept back, the limit of memory, a package
+    whose compiled part was not loaded, read-only files, no network, or a hidden file; "" where it
+    is none of these."""
     if (match := _KEY_ERROR.search(reason)) and is_kept_back(
         match[1], os.environ, containment.passed_names
     ):
         return _hint_of_variables([match[1]])
     if _NO_MEMORY.search(reason) and memory_limit is not None:
         return f"verification limits the address space to {memory_limit / 1024**3:.0f} GiB"
+    if match := _NO_OPERATOR.search(reason):
+        return f"the installed {match[1]} does not fit the installed torch: install one for it"
     if not containment.uses_namespaces:
         return ""
     if "Read-only file system" in reason:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from regraft.verification.child_job import check_torch, read_result
+from regraft.verification.child_job import check_packages, read_result
 from regraft.verification.child_process import run_child
 from regraft.verification.containment import Containment
 from regraft.verification.containment_hints import with_hint
@@ -81,7 +81,7 @@ def _describe(path: Path, class_name: str, python: str, containment: Containment
         if child_exit.how != "finished":
             raise VerifyError(f"it was not brought to life: {child_exit.cause}", file=str(path))
         result = read_result(folder)
-    check_torch(result, python)
+    check_packages(result, python)
     return result
 
 

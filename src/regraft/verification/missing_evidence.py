@@ -38,8 +38,6 @@ class _Findings:
     def next_step(self) -> str:
         """Return the sentence that tells how to run the definition by hand: in the driver, where
         one was given."""
-        if self.result.get("driver failure"):
-            return f": {self.result['driver failure']}"
         if "user" in self.record.get("drivers", ()):
             return ". Add a call that does to the driver"
         if self.change.kind == "class":
@@ -274,7 +272,7 @@ def evidence_of(
         "skipped": findings.skip_reasons,
         "contract": contract,
         **({"failure": failure} if failure else {}),
-        **({"driver failure": result["driver failure"]} if result.get("driver failure") else {}),
+        **({"missing modules": missing} if (missing := result.get("missing modules")) else {}),
     }
 
 

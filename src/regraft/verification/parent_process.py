@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from regraft.source.object_reference import TargetError, check_target
 from regraft.verification.child_job import Job, name_of_step
 from regraft.verification.child_verdicts import verdict_on
 from regraft.verification.containment import Containment
@@ -69,8 +71,9 @@ def verify(
     written below `.cache/regraft/reproducers` of the current folder.
 
     Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not
-    compile, an interpreter without torch, or a required sandbox that this system has not. A crash,
-    a hang or a model that cannot be built is a verdict.
+    compile, an interpreter without torch, a driver that is not there or fails with the original, or
+    a required sandbox that this system has not. A crash, a hang or a model that cannot be built is
+    a verdict.
     """
     _check_keep(keep)
     original_text = _read(original)
@@ -108,6 +111,7 @@ def verify(
             readable=(*containment.readable, *readable_paths(original.resolve(), driver)),
         ),
     )
+    _check_driver(driver)
     containment.check()
     if on_start is not None:
         on_start()
@@ -137,6 +141,15 @@ def _check_keep(keep: Collection[str]) -> None:
     """Raise ValueError for a word that names no ability that a changed version can lose."""
     if unknown := sorted(set(keep) - set(LOSSES)):
         raise ValueError(f"unknown in keep: {unknown[0]!r}; it takes {', '.join(LOSSES)}")
+
+
+def _check_driver(driver: str | None) -> None:
+    """Raise VerifyError where a driver names no function, as far as its text tells."""
+    try:
+        if driver:
+            check_target(driver, os.getcwd())
+    except TargetError as error:
+        raise VerifyError(str(error), file=str(driver)) from error
 
 
 def _equal_programs(

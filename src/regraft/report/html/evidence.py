@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regraft.report.certificate import domain_kinds, kills_summary
+from regraft.report.certificate import domain_kinds, kills_summary, missing_summary
 from regraft.report.html.page import render
 from regraft.report.html.side_by_side import hunks_between
 from regraft.report.words import count
@@ -96,14 +96,14 @@ def verify_page(
 
 
 def _facts(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what was compared: numbers of comparisons, the failure of a driver, the processor
-    time, killed mutants, lists of what was tried, and the largest differences."""
+    """Return what was compared: numbers of comparisons, the processor time, killed mutants, lists
+    of what was tried, and the largest differences."""
     numbers = [_count(int(evidence[key]), noun) for key, noun in _COUNTS if evidence.get(key)]
     facts = [("compared", ", ".join(numbers))] if numbers else []
-    if evidence.get("driver failure"):
-        facts.append(("why the driver ran nothing", str(evidence["driver failure"])))
     if evidence.get("seconds"):
         facts.append(("processor time", f"{evidence['seconds']} s for runs of both versions"))
+    if missing := missing_summary(evidence):
+        facts.append(("not installed", missing))
     if kills := kills_summary(evidence.get("mutants")):
         facts.append(("mutants", f"the inputs kill {kills}"))
     facts += [

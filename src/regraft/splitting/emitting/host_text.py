@@ -18,8 +18,14 @@ import hashlib
 import json
 from pathlib import Path
 
-import numpy
-{imports}{classes}
+try:
+    import numpy
+{imports}except ModuleNotFoundError as missing:
+    message = f"the network needs the package {{missing.name}}, which is not installed here: pip install {{missing.name}}"
+    if __name__ == "__main__":
+        raise SystemExit(message) from None
+    raise ModuleNotFoundError(message, name=missing.name) from None
+{classes}
 
 class Host:
     """The network: `forward` takes and returns NumPy arrays in the place of tensors."""
@@ -169,7 +175,7 @@ def host_head(program: Program, load: str, has_islands: bool, compiler: Compiler
     that load and run sub-networks, with the lines `load` at the end of `__init__`, which load what
     `forward` needs, and, with `has_islands`, a method for the sub-networks that torch runs."""
     modules = sorted({compiler.module, *(["torch"] if has_islands else [])})
-    imports = "".join(f"import {module}\n" for module in modules)
+    imports = "".join(f"    import {module}\n" for module in modules)
     compiled = "self.compiled(entry)"
     if has_islands:
         compiled = f'self.island(entry) if "reason" in entry else {compiled}'

@@ -192,12 +192,13 @@ def _answer(folder: Path) -> int:
     """Answer `request.json` in `folder` by writing `result.json` there; return the exit status of
     this process: 0, or INTERNAL where the verifier itself raises, whose traceback is printed.
 
-    A request with the key "class" is described, any other request is verified. Without torch the
-    result is the fatal error "torch", with status 0.
+    A request with the key "class" is described, any other request is verified. Without torch or
+    NumPy the result is the fatal error "package", with status 0.
     """
     request: dict[str, Any] = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    if importlib.util.find_spec("torch") is None:
-        result = json.dumps({"fatal": {"what": "torch"}})
+    missing = [name for name in ("torch", "numpy") if importlib.util.find_spec(name) is None]
+    if missing:
+        result = json.dumps({"fatal": {"what": "package", "names": missing}})
         (folder / "result.json").write_text(result, encoding="utf-8")
         return 0
     try:

@@ -25,6 +25,7 @@ from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer
 from regraft.verification.child.running_classes import module_classes
 from regraft.verification.child.session import Session
+from regraft.verification.child.session_start import advice_for
 from regraft.verification.child.source_of_values import UNKNOWN, SourceWriter
 
 
@@ -36,10 +37,13 @@ def describe(folder: Path, request: Mapping[str, Any]) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     deadline = time.process_time() + float(request["seconds"])
+    source = Path(request["original"])
     try:
-        module = load_original(Path(request["original"]))
+        module = load_original(source)
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the answer
-        result: dict[str, Any] = {"error": f"it does not import: {shorten_error(error)}"}
+        result: dict[str, Any] = {
+            "error": f"it does not import: {shorten_error(error)}{advice_for(error, source)}"
+        }
     else:
         ledger = Ledger(folder, (), deadline)
         session = Session.start(

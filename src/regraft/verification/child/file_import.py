@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import sys
 from collections import Counter
 from pathlib import Path
@@ -117,6 +118,24 @@ def _folder_above(path: Path, package: str) -> Path | None:
         if any((folder / mark).exists() for mark in REPOSITORY_MARKS):
             return None
     return None
+
+
+def missing_packages(path: Path) -> list[str]:
+    """Return the top packages of the imports at the top level of a file that neither this
+    interpreter nor a folder above the file has, in their order."""
+    modules: list[str] = []
+    for node in ast.parse(path.read_bytes()).body:
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules.append(node.module)
+    return [
+        package
+        for package in dict.fromkeys(module.partition(".")[0] for module in modules)
+        if package not in sys.modules
+        and importlib.util.find_spec(package) is None
+        and _folder_above(path, package) is None
+    ]
 
 
 def load_changed(source: Path, path: Path, original: ModuleType) -> ModuleType:

@@ -112,7 +112,7 @@ class Ledger:
         self.records = {name: Record() for name in definitions}
         self.skipped: list[str] = []
         self.levels: list[str] = []
-        self.fatal: dict[str, str] = {}
+        self.fatal: dict[str, Any] = {}
         self.gaps: dict[str, list[tuple[int, str]]] = {}
         self.gaps_in_original: dict[str, list[tuple[int, str]]] = {}
         self.relatives_not_run: dict[str, list[str]] = {}
@@ -122,10 +122,10 @@ class Ledger:
         self.implementations: set[str] = set()
         self.deadline, self.clock = deadline, clock
         self.complete: set[str] = set()
-        self.driver_failure = ""  # why the user's driver compared nothing
         self.own_model = ""  # the user's slow model, on which every change has to be compared
         self.is_own_model_pending = False
         self.returned_classes: frozenset[str] = frozenset()
+        self.missing_modules: tuple[str, ...] = ()  # that are stood in for
         self._seconds: dict[str, float] = {}
         self._journal = (folder / "journal.jsonl").open("a", encoding="utf-8")
 
@@ -167,6 +167,11 @@ class Ledger:
         if reason not in self.skipped:
             self.skipped.append(reason)
 
+    def refuse_driver(self, reason: str, place: tuple[str, int] = ("", 0)) -> None:
+        """Set as the fatal error why the user's driver is of no use, with the file and line where
+        it fails; ("", 0) for the driver itself."""
+        self.fatal = {"what": "driver", "reason": reason, "file": place[0], "line": place[1]}
+
     def refute(self, definition: str, reason: str, failure: dict[str, Any]) -> None:
         """Set the reason and the recipe for a reproducer (`failure`) in the record of a definition;
         do nothing where it is refuted already. Raises KeyError for a name without a record."""
@@ -197,6 +202,7 @@ class Ledger:
     def save(self) -> None:
         """Write all records and notes to `folder`/result.json; the file is replaced in one step,
         never half-written."""
+        files = files_read(self.folder, self.package)
         result = {
             "fatal": self.fatal,
             "levels": self.levels,
@@ -208,12 +214,13 @@ class Ledger:
             "constant fields": self.constant_fields,
             "uncontrolled": self.uncontrolled,
             "complete": sorted(self.complete),
-            "driver failure": self.driver_failure,
             "own model": self.own_model,
             "own model pending": self.is_own_model_pending,
             "returned classes": sorted(self.returned_classes),
+            "missing modules": sorted(self.missing_modules),
             "implementations": sorted(self.implementations),
-            "files read": files_read(self.folder, self.package),
+            "files read": files,
+            "files absent": [path for path in files if not os.path.exists(path)],
             "folders of packages": folders_of_packages(),
             "records": {name: record.as_json() for name, record in self.records.items()},
         }

@@ -79,8 +79,10 @@ class _Finder:
     and what is below them."""
 
     def __init__(self) -> None:
-        """Begin without modules."""
+        """Begin without modules. `refused` are those that were missing where a file was not
+        loaded even without them."""
         self.names: list[str] = []
+        self.refused: tuple[str, ...] = ()
 
     def find_spec(self, name: str, _: Sequence[str] | None, __: Any = None) -> ModuleSpec | None:
         """Return the specification of a missing module, None for any other."""
@@ -101,6 +103,11 @@ _FINDER = _Finder()
 def missing_modules() -> tuple[str, ...]:
     """Return the full names of the modules that are stood in for."""
     return tuple(_FINDER.names)
+
+
+def refused_modules() -> tuple[str, ...]:
+    """Return the full names of the modules that were missing where nothing was loaded."""
+    return _FINDER.refused
 
 
 def without_missing_modules(load: Callable[[], T]) -> T:
@@ -124,6 +131,7 @@ def without_missing_modules(load: Callable[[], T]) -> T:
             missing = error.name if isinstance(error, ModuleNotFoundError) else None
     for name in [name for name in sys.modules if _FINDER.find_spec(name, None) is not None]:
         del sys.modules[name]
+    _FINDER.refused = tuple(dict.fromkeys([*_FINDER.names, *([missing] if missing else [])]))
     _FINDER.names.clear()
     raise first_error
 

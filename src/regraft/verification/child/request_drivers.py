@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from regraft.source.object_reference import find_function
+from regraft.source.object_reference import TargetError, find_function, place_in_target
 from regraft.verification.child.drivers import (
     guessing_driver,
     huggingface_driver,
@@ -28,14 +28,17 @@ def load_driver(request: Mapping[str, Any], ledger: Ledger) -> user_driver.Facto
     loaded, which is then the fatal error "driver" in the ledger."""
     if not request["driver"]:
         return None
+    spec, folder = request["driver"], request["folder"]
     try:
-        return find_function(request["driver"], request["folder"])
-    except Exception as error:  # noqa: BLE001 - importing the caller's file; reported to the caller
-        ledger.fatal = {
-            "what": "driver",
-            "reason": f"the driver cannot be loaded: {shorten_error(error)}",
-        }
-        return None
+        return find_function(spec, folder)
+    except TargetError as error:
+        ledger.refuse_driver(str(error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - importing the caller's file; reported to the caller
+        ledger.refuse_driver(
+            f"the driver cannot be loaded: {shorten_error(error)}",
+            place_in_target(error, spec, folder),
+        )
+    return None
 
 
 def make_own_driver(
@@ -66,12 +69,13 @@ def drivers_for(
 
 def _models(drivers: tuple[Driver, ...], task: Task) -> Iterator[Subject]:
     """Yield the models of each driver that applies to the file, in order, until no change and no
-    relative needs a run; an error of a driver ends its models and is noted in the ledger."""
+    relative needs a run, or a driver is refused; an error of a driver ends its models and is noted
+    in the ledger."""
     for driver in drivers:
         if driver.applies(task):
             subjects = driver.subjects(task)
             yield from yield_until_error(subjects, task.session.ledger, f"the {driver.name} driver")
-        if task.session.is_finished():
+        if task.session.is_finished() or task.session.ledger.fatal:
             return
 
 

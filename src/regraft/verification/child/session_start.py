@@ -16,11 +16,15 @@ from regraft.verification.child.checks.mutants import Mutants
 from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.checks.tensor_equivalence import definitions_equal_for_tensors
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.file_import import load_changed, load_original
+from regraft.verification.child.file_import import (
+    load_changed,
+    load_original,
+    missing_packages,
+)
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer, stop_tracing_kernels
-from regraft.verification.child.missing_modules import missing_modules
+from regraft.verification.child.missing_modules import missing_modules, refused_modules
 from regraft.verification.child.package_stand_ins import left_out_packages
 from regraft.verification.child.script_import import script_of
 from regraft.verification.child.session import Session
@@ -95,7 +99,9 @@ def _import_original(source: Path, ledger: Ledger) -> ModuleType | None:
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the reason
         ledger.fatal = {
             "what": "original",
-            "reason": f"the original does not import: {shorten_error(error)}{_advice_for(error)}",
+            "reason": (
+                f"the original does not import: {shorten_error(error)}{advice_for(error, source)}"
+            ),
         }
         return None
 
@@ -135,10 +141,10 @@ def _set_terms(session: Session, request: Mapping[str, Any]) -> None:
 
 def _note_import(session: Session) -> None:
     """Note in the domains of all definitions what was left out of a file that was imported in part
-    and of the packages around it, and the modules that are missing."""
+    and of the packages around it, and in the ledger the modules that are missing."""
+    session.ledger.missing_modules = missing_modules()
     packages = left_out_packages(session.original.__name__)
     left_out = {f"without {description}" for description in packages.values()}
-    left_out |= {f"without the module {name}, which is missing" for name in missing_modules()}
     script = script_of(session.original)
     if script is not None:
         left_out.add(script.summary)
@@ -172,11 +178,13 @@ def _watch_changed_lines(session: Session) -> None:
         )
 
 
-def _advice_for(error: BaseException) -> str:
-    """Return ": install PACKAGE, or ..." for the error that a package is missing; "" for other
-    errors."""
+def advice_for(error: BaseException, source: Path) -> str:
+    """Return ": install PACKAGE, or ..." for the error that a package is missing, with all packages
+    that the file in `source` is known to miss; "" for other errors."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
-    module = error.name.partition(".")[0]
-    package = _DISTRIBUTIONS.get(module, module)
-    return f": install {package}, or name an interpreter that has it (--python)"
+    names = (error.name, *refused_modules(), *missing_packages(source))
+    modules = dict.fromkeys(name.partition(".")[0] for name in names)
+    packages = [_DISTRIBUTIONS.get(module, module) for module in modules]
+    pronoun = "it" if len(packages) == 1 else "them"
+    return f": install {', '.join(packages)}, or name an interpreter that has {pronoun} (--python)"

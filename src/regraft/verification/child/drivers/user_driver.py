@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from regraft.source.object_reference import place_in_target
 from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import execute
@@ -19,12 +20,18 @@ from regraft.verification.child.drivers.function_subjects import FunctionModule
 from regraft.verification.child.drivers.module_flags import inverted_flags, with_flags
 from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.session import build_seeded, switch_mode
+from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 # seconds of processor time for a call of a model without gradients; a proof runs thousands of calls
 LONGEST_CALL = 0.02
 
 Factory = Callable[[ModuleType], Any]
+
+_ADVICE = "; correct the driver, or verify without one, on models that Regraft guesses"
+
+
+class WrongResult(TypeError):
+    """The error that a driver's function returns something else than a model and its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +56,23 @@ class UserDriver:
         opposite value, where changed lines run only with it.
 
         Where the calls have only one shape, calls with another batch size are derived from the
-        first call. Nothing where the function raises or returns something else;
-        `ledger.driver_failure` says so, and where the original raises in every call.
+        first call. Nothing where the function raises or returns something else (`_refuse`), or
+        the original raises in every call.
         """
         try:
             model, calls = self._model_and_calls(task)
-        except Exception as error:  # noqa: BLE001 - the user's code; the error is part of every verdict
-            task.session.ledger.driver_failure = f"{self.spec} raises {shorten_error(error)}"
+        except WrongResult as error:
+            self._refuse(str(error), ("", 0), task.session)
+            return
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; the error is the answer
+            place = place_in_target(error, self.spec, self.folder)
+            self._refuse(f"the driver raises {shorten_error(error)}", place, task.session)
             return
         call_error = _error_of_all(model, calls)
-        if call_error is not None:
-            task.session.ledger.driver_failure = (
-                f"the original raises in every call of {self.spec}: {shorten_error(call_error)}"
-            )
+        if call_error is not None and not task.session.model_classes:
+            reason = f"the original raises in all of its calls: {shorten_error(call_error)}"
+            self._refuse(reason, ("", 0), task.session)
+            return
         if len({str(call_arguments.shapes(call)) for call in calls}) < 2:
             calls += _with_other_batch(model, calls[:1])
         subject = self._subject(calls)
@@ -78,6 +89,15 @@ class UserDriver:
             )
             if measure_reach(variation, task.session).is_worth_comparing:
                 yield variation
+
+    def _refuse(self, reason: str, place: tuple[str, int], session: Session) -> None:
+        """End the verification with the reason why the driver is of no use, and the place in its
+        file. Where it stands for a living model, which no user wrote, go on with other models, and
+        note the reason."""
+        if session.model_classes:
+            session.ledger.skip(f"{self.spec}: {reason}")
+        else:
+            session.ledger.refuse_driver(f"{reason}{_ADVICE}", place)
 
     def slow_subject(self, task: Task) -> Subject | None:
         """Return the subject that the function builds, to be run in the plain way, where its
@@ -99,12 +119,12 @@ class UserDriver:
 
     def _model_and_calls(self, task: Task) -> tuple[Any, tuple[Call, ...]]:
         """Return the original's model and its calls, at least one, as the function makes them with
-        seed 0. Raises TypeError or ValueError where it returns anything else."""
+        seed 0. Raises WrongResult where it returns anything else."""
         model, entries = build_seeded(0, self._build, task.session.original)
         if not isinstance(entries, list | tuple):
-            raise TypeError(f"its calls are {_kind_of(entries)}, not a list of calls")
+            raise WrongResult(f"its calls are {_kind_of(entries)}, not a list of calls")
         if not entries:
-            raise ValueError("its list of calls is empty")
+            raise WrongResult("its list of calls is empty")
         return model, tuple(_call(entry, number) for number, entry in enumerate(entries))
 
     def _subject(self, calls: tuple[Call, ...]) -> Subject:
@@ -121,7 +141,7 @@ class UserDriver:
         the file is wrapped in a module."""
         result = self.function(module)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise TypeError(f"it returns {_kind_of(result)}, not (model, calls)")
+            raise WrongResult(f"it returns {_kind_of(result)}, not (model, calls)")
         model, entries = result
         name = getattr(model, "__name__", "")
         if isinstance(model, FunctionType) and getattr(module, name, None) is model:
@@ -149,13 +169,15 @@ def _kind_of(value: Any) -> str:
 
 
 def _error_of_all(model: Any, calls: tuple[Call, ...]) -> BaseException | None:
-    """Return the error of the last call where a model raises in every call, in evaluation; None
-    where a call runs."""
+    """Return the error of the last call where a model raises in every call, in evaluation and in
+    training; None where a call runs."""
     error: BaseException | None = None
-    for call in calls:
-        error = execute(Target(switch_mode(model, False)), call, Plan(gradients=False)).error
-        if error is None:
-            return None
+    for training in (False, True):
+        target = Target(switch_mode(model, training))
+        for call in calls:
+            error = execute(target, call, Plan(gradients=training)).error
+            if error is None:
+                return None
     return error
 
 
