@@ -47,6 +47,26 @@ def check_split_network(
     return DecisionCheck(original, split, sides).run(watch)
 
 
+def list_taken_sides(original: Original, sides: list[Side]) -> set[int]:
+    """Return the numbers of the sides that the residual program takes on the inputs of the check,
+    and of those that only infinite or NaN inputs may take. Stops where all are taken."""
+    check = DecisionCheck(original, None, sides)
+    taken = set(check.infinite_sides)
+    for number, call in enumerate(vary_calls(original.calls, original.varied)):
+        if len(taken) == len(sides) or number >= check.first_extreme:
+            break
+        if check.has_enough_inputs(number):
+            continue
+        try:
+            outcome = original.trace(call)
+        except TooLong:
+            continue
+        taken.update(original.recorder.trace)
+        if not isinstance(outcome, Exception):
+            check.result.equal.add(number)
+    return taken
+
+
 class DecisionCheck:
     """Compares results and decisions of a split network with the original's.
 
