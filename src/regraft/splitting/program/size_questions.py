@@ -107,7 +107,7 @@ class Describer:
 
         def add_value(key: str, value: Value, depth: int) -> None:
             """Describe what a name holds, and how it got it."""
-            parts.append(type(value))
+            parts.append(type(value).__name__)
             if isinstance(value, StaticValue):
                 parts.append(self._identify(value.example))
             elif isinstance(value, HostValue):
@@ -117,9 +117,10 @@ class Describer:
             elif isinstance(value, TensorValue):
                 parts.append(self._describe_tensors(value.example, value.second_example))
                 definition = definitions.get(key)
-                is_defined = definition is not None and definition.example is value.example
+                if definition is None or definition.example is not value.example:
+                    return
                 place = key, id(value.example)
-                if is_defined and depth < depths.get(place, MAX_DEPTH):
+                if depth < depths.get(place, MAX_DEPTH):
                     depths[place] = depth
                     add_code(definition.code, definition.operands, depth + 1)
 
