@@ -12,9 +12,11 @@ pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
 from regraft.splitting import pipeline  # noqa: E402
+from regraft.splitting.program.residual import Region  # noqa: E402
 from regraft.splitting.program.size_questions import Describer, Questions  # noqa: E402
 from regraft.splitting.program.symbolic_sizes import SymbolicSizes, Unknown  # noqa: E402
 from regraft.splitting.program.values import HostValue, StaticValue, TensorValue  # noqa: E402
+from regraft.splitting.sampling.decision_recorder import SideRecorder  # noqa: E402
 
 MODULES = {"torch": torch, "layer": torch.nn.Linear(4, 6)}
 
@@ -130,16 +132,35 @@ class Doubles(torch.nn.Module):
 def test_no_loop_is_compiled_unrolled_of_which_a_side_is_not_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    counts = []
+    sampled, compiled = [], []
 
-    def compile_counted(program: Any, *rest: Any) -> Any:
-        counts.append(len(program.regions))
-        return compile_network(program, *rest)
+    def sample_noted(*arguments: Any) -> Any:
+        program, unreached = sample_regions(*arguments)
+        sampled.append([(len(r.samples), len(r.further)) for r in program.regions])
+        return program, unreached
 
-    compile_network = pipeline.compile_network
-    monkeypatch.setattr(pipeline, "compile_network", compile_counted)
+    def compile_noted(program: Any, *arguments: Any) -> Any:
+        compiled.append([(len(r.samples), len(r.further)) for r in program.regions])
+        return compile_network(program, *arguments)
+
+    sample_regions, compile_network = pipeline.sample_regions, pipeline.compile_network
+    monkeypatch.setattr(pipeline, "sample_regions", sample_noted)
+    monkeypatch.setattr(pipeline, "compile_network", compile_noted)
     calls = [(torch.ones(3),), (-torch.ones(3),)]
     result = regraft.split(Doubles().eval(), calls, cache=False, measure=False)
-    assert len(counts) == 1
-    for (x,) in calls:
-        assert torch.equal(result(x), Doubles()(x))
+    assert len(sampled) == 2
+    assert compiled == sampled[1:]  # once, with the samples that there were
+    assert all(torch.equal(result(*call), Doubles()(*call)) for call in calls)
+
+
+def test_no_sample_is_added_where_sides_are_looked_for() -> None:
+    region = Region(0, [], ("x",), (), ("network.py", 1))
+    region.open = (frozenset({0}),)
+    recorder = SideRecorder("network.py", [region], [], {})
+    recorder.add_sample(region, (torch.zeros(3),))
+    assert region.samples == [] and region.further == []
+    region.samples.append((torch.zeros(3),))
+    recorder.add_sample(region, (torch.zeros(4),))
+    assert len(region.samples) == 1 and region.further == []
+    with pytest.raises(regraft.Unsplittable, match="several shapes"):
+        recorder.add_sample(region, (torch.zeros(4).long(),))

@@ -46,7 +46,7 @@ from regraft.splitting.program.residual import (
 )
 from regraft.splitting.region_partition import convert_sizes, partition
 from regraft.splitting.sampling.branch_exploration import Explorer
-from regraft.splitting.sampling.decision_recorder import Recorder
+from regraft.splitting.sampling.decision_recorder import Recorder, SideRecorder
 from regraft.splitting.sampling.dynamic_sizes import guard_sizes
 from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
@@ -207,11 +207,11 @@ def sample_regions(program: Program, unseen: str) -> tuple[Program, list[Unsplit
     return program, unreached
 
 
-def original_of(program: Program) -> Original:
+def original_of(program: Program, recorder_class: type[Recorder] = Recorder) -> Original:
     """Return what split versions of the network are compared with: the network, its example calls,
-    and a recorder of the decisions of the residual program."""
+    and a recorder, of this class, of the decisions of the residual program."""
     network = program.network
-    recorder = Recorder(network.path, program.regions, program.modules, program.classes)
+    recorder = recorder_class(network.path, program.regions, program.modules, program.classes)
     calls = [*network.calls, *network.further]
     return Original(network.model, calls, network.varied, recorder, program.steps)
 
@@ -221,7 +221,7 @@ def refuse_untaken_early(program: Program, plan: Plan, specialised: Specialised)
     it, so that nothing is compiled in vain: a side that the residual program takes on none of the
     inputs of the check, that program's host does not take either."""
     sides = number_sides(program.steps)
-    taken = list_taken_sides(original_of(program), sides)
+    taken = list_taken_sides(original_of(program, SideRecorder), sides)
     refused = untaken_errors(sides, taken)
     if refused:
         refusal = error_of_all(refused)
