@@ -128,9 +128,7 @@ def _mode_without_data(shape_env: Any, decisions: _Decisions) -> Any:
             with decisions.of_operation():
                 return super().__torch_dispatch__(func, types, args, kwargs or {})
 
-    mode = Mode(shape_env=shape_env, allow_non_fake_inputs=True)
-    mode.cache_enabled = False  # its entries take longer than what they save
-    return mode
+    return Mode(shape_env=shape_env, allow_non_fake_inputs=True)
 
 
 def _symbolic_inputs(
