@@ -155,7 +155,6 @@ class SymbolicSizes:
         if self.mode is None:
             environment = ShapeEnv(duck_shape=False, specialize_zero_one=False)
             self.mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
-            self.mode.cache_enabled = False  # its entries take longer than what they save
         return self.mode
 
     def _stand_in(self, key: str, value: Value, depth: int) -> Any:
