@@ -15,6 +15,7 @@ from regraft.splitting.build_options import Options
 from regraft.splitting.checking.decision_check import (
     check_split_network,
     error_of_all,
+    list_taken_sides,
     unseen_side_errors,
 )
 from regraft.splitting.checking.original_network import CheckResult, Original
@@ -45,7 +46,7 @@ from regraft.splitting.program.residual import (
 )
 from regraft.splitting.region_partition import convert_sizes, partition
 from regraft.splitting.sampling.branch_exploration import Explorer
-from regraft.splitting.sampling.decision_recorder import Recorder
+from regraft.splitting.sampling.decision_recorder import Recorder, SideRecorder
 from regraft.splitting.sampling.dynamic_sizes import guard_sizes
 from regraft.splitting.sampling.sample_collection import collect_samples
 from regraft.splitting.specialisation import Specialised, load_lazy_modules, specialise
@@ -106,7 +107,7 @@ def build_with(
         detours = specialised.detours
         try:
             return compile_and_check(
-                network, options, specialised, (started, analysis_started), watch
+                network, options, plan, specialised, (started, analysis_started), watch
             )
         except (UnseenSide, UncompilableRegion) as refusal:
             following = change_plan(plan, refusal, specialised)
@@ -118,14 +119,16 @@ def build_with(
 def compile_and_check(
     network: Network,
     options: Options,
+    plan: Plan,
     specialised: Specialised,
     started: tuple[float, float],
     watch: Watch,
 ) -> SplitNetwork:
     """Return the artefact of a specialised network, compiled and checked.
 
-    started: the values of time.monotonic() when the split and the analysis began. Raises
-    Unsplittable, for a side that no checked input took UnseenSide.
+    plan: the one by which it was specialised. started: the values of time.monotonic() when the
+    split and the analysis began. Raises Unsplittable, for a side that no checked input took
+    UnseenSide.
     """
     emitter = options.emitter
     parameters = texts_of_parameters(network.model, network.path)
@@ -135,6 +138,9 @@ def compile_and_check(
     analysis = round(time.monotonic() - started[1], 2)
     watch("collecting samples of regions")
     program, unreached = sample_regions(program, options.unseen)
+    if options.unseen == "refuse" and specialised.unrolled:
+        watch("looking for sides of unrolled loops")
+        refuse_untaken_early(program, plan, specialised)
     compiled = compile_network(program, options.compiler, options.settings, watch)
     guard_regions(program.steps, program.regions)
     guard_sizes(program.steps, network.path, network.groups)
@@ -201,13 +207,33 @@ def sample_regions(program: Program, unseen: str) -> tuple[Program, list[Unsplit
     return program, unreached
 
 
-def original_of(program: Program) -> Original:
+def original_of(program: Program, recorder_class: type[Recorder] = Recorder) -> Original:
     """Return what split versions of the network are compared with: the network, its example calls,
-    and a recorder of the decisions of the residual program."""
+    and a recorder, of this class, of the decisions of the residual program."""
     network = program.network
-    recorder = Recorder(network.path, program.regions, program.modules, program.classes)
+    recorder = recorder_class(network.path, program.regions, program.modules, program.classes)
     calls = [*network.calls, *network.further]
     return Original(network.model, calls, network.varied, recorder, program.steps)
+
+
+def refuse_untaken_early(program: Program, plan: Plan, specialised: Specialised) -> None:
+    """Raise the UnseenSide that the check of the program would raise, where another plan may mend
+    it, so that nothing is compiled in vain: a side that the residual program takes on none of the
+    inputs of the check, that program's host does not take either."""
+    sides = number_sides(program.steps)
+    taken = list_taken_sides(original_of(program, SideRecorder), sides)
+    refused = untaken_errors(sides, taken)
+    if refused:
+        refusal = error_of_all(refused)
+        if change_plan(plan, refusal, specialised) != plan:
+            raise refusal
+
+
+def untaken_errors(sides: list[Side], taken: set[int]) -> list[Unsplittable]:
+    """Return the errors that refuse a network for its sides that no input took, without those that
+    sizes of inputs alone decide: it is split for the sizes of the example calls."""
+    by_size = {number for number, side in enumerate(sides) if side.by_size}
+    return unseen_side_errors(sides, taken | by_size)
 
 
 def check_host(
@@ -227,11 +253,10 @@ def close_untaken(
     """Change the program so that the sides which are not in `taken` raise an error; return an
     Unsplittable for each of them.
 
-    unseen: with "refuse", the first of these is raised instead, with the lines of the others,
-    unless sizes of inputs alone decide it: the network is split for the sizes of the example calls.
+    unseen: with "refuse", the first of `untaken_errors` is raised instead, with the lines of the
+    others.
     """
-    by_size = {number for number, side in enumerate(sides) if side.by_size}
-    refused = unseen_side_errors(sides, taken | by_size)
+    refused = untaken_errors(sides, taken)
     if refused and unseen == "refuse":
         raise error_of_all(refused)
     close_sides(program.steps, taken)

@@ -14,6 +14,8 @@ from regraft.splitting.observing.assigned_attributes import Attribute, record_st
 from regraft.splitting.program.record_classes import Mutable
 from regraft.splitting.program.residual import Step, all_steps
 from regraft.splitting.program.result_classes import Classes, describe_class
+from regraft.splitting.program.size_questions import Questions
+from regraft.splitting.program.symbolic_sizes import SymbolicSizes
 from regraft.splitting.specialising.followed_code import Location
 from regraft.splitting.specialising.network_specialisation import (
     specialise_network,
@@ -122,10 +124,12 @@ def follow_calls(
     # a program with a loop over lists that are empty for the call
     incomplete: tuple[Specialisation, list[Step]] | None = None
     mutable: set[type] = set()
+    questions = Questions()
     number = 0
     while number < min(len(calls), MAX_FOLLOWED):
         state = start_specialisation(model)
         state.mutable, state.plan, state.clamps = mutable, plan, clamps
+        state.symbolic = SymbolicSizes(state.scope, questions)
         try:
             with record_stores(model) as state.stored_attributes:
                 steps = specialise_network(

@@ -47,6 +47,32 @@ def check_split_network(
     return DecisionCheck(original, split, sides).run(watch)
 
 
+def list_taken_sides(original: Original, sides: list[Side]) -> set[int]:
+    """Return the numbers of the sides that the residual program takes on the inputs of the check,
+    with those that sizes decide or that only infinite or NaN inputs may take; of all sides where a
+    run on an input is refused. Stops where all are taken."""
+    check = DecisionCheck(original, None, sides)
+    every_side = set(range(len(sides)))
+    taken = check.infinite_sides | {number for number in every_side if sides[number].by_size}
+    for number, call in enumerate(vary_calls(original.calls, original.varied)):
+        if taken == every_side or number >= check.first_extreme:
+            break
+        if check.has_enough_inputs(number):
+            continue
+        try:
+            outcome = original.trace(call)
+        except TooLong:
+            if check.is_example(number):
+                return every_side
+            continue
+        except Unsplittable:
+            return every_side
+        taken.update(original.recorder.trace)
+        if not isinstance(outcome, Exception):
+            check.result.equal.add(number)
+    return taken
+
+
 class DecisionCheck:
     """Compares results and decisions of a split network with the original's.
 

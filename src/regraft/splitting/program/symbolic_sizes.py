@@ -18,44 +18,47 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from regraft.splitting.program.residual_expressions import tensors_in
+from regraft.splitting.program.size_questions import (
+    MAX_DEPTH,
+    Answer,
+    Definition,
+    Describer,
+    Questions,
+    Shape,
+)
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import HostValue, Names, StaticValue, TensorValue, Value
-
-Shape = tuple[int | None, ...]  # None for a size that depends on others
-
-_MAX_DEPTH = 30  # definitions of definitions that are run
 
 
 class Unknown(Exception):
     """Signals that the sizes of a result cannot be found without data."""
 
 
-@dataclass(frozen=True)
-class Definition:
-    """How a name got its tensor: the code that was run, and what the names in it held.
-
-    example: the tensor; the definition holds while the name has this one.
-    """
-
-    example: torch.Tensor
-    code: ast.expr
-    operands: Names
-
-
 @dataclass
 class SymbolicSizes:
     """Runs residual code on tensors without data.
 
-    scope: returns the variables of the code, given those of the program. definitions: of names that
-    hold tensors with open sizes.
+    scope: returns the variables of the code, given those of the program. first_questions: those
+    asked with new symbols, also in specialisations on other example calls. definitions: of names
+    that hold tensors with open sizes.
     """
 
     scope: Callable[[dict[str, Any]], dict[str, Any]]
+    first_questions: Questions = field(default_factory=Questions)
     definitions: dict[str, Definition] = field(default_factory=dict)
     # tensors without data, by the ids of the examples, which are kept
     stand_ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     mode: Any = None
+    # the questions that follow those asked since the symbols are new
+    questions: Questions = field(init=False)
+    describer: Describer = field(default_factory=Describer)
+    # the questions asked since then of which the answer was known, with the definitions
+    postponed: list[tuple[ast.expr, Names, dict[str, Definition]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Set `questions`."""
+        self.questions = self.first_questions
 
     def define(self, key: str, value: TensorValue, names: Names) -> None:
         """Note how the name `key` gets a tensor with open sizes. names: the values of names now."""
@@ -65,20 +68,60 @@ class SymbolicSizes:
     def shapes(self, code: ast.expr, names: Names) -> tuple[list[Shape], bool]:
         """Return the shape of each tensor in what the code gives, with None for the sizes that
         depend on open ones, and whether the code raises for some of the open sizes: the shapes are
-        those where it does not. Raises Unknown where PyTorch cannot tell it without data."""
-        for key in read_names(code):
-            if key in names:
-                self._stand_in(key, names[key], 0)
-        facts = self._facts()
+        those where it does not. Raises Unknown where PyTorch cannot tell it without data.
+
+        The answer follows from this question and those since the symbols are new. Where all of them
+        were asked before in this order, it is known, and nothing is run until another one is asked.
+        """
+        question = self.describer.describe(code, names, self.definitions, self.scope({}))
+        answer = self.questions.answers.get(question)
+        operands = {key: names[key] for key in read_names(code) if key in names}
+        if answer is None:
+            for postponed in self.postponed:
+                self._answer(*postponed)
+            self.postponed.clear()
+            answer = self._answer(code, operands, self.definitions)
+            self.questions.answers[question] = answer
+            self.questions.objects.extend(self.describer.objects)
+        else:
+            self.postponed.append((code, operands, dict(self.definitions)))
+        self.describer.objects.clear()
+        self.questions = answer.following
+        if answer.may_raise:  # what holds after this code need not hold on other paths
+            self._renew()
+        if answer.shapes is None:
+            raise Unknown(answer.reason)
+        return answer.shapes, answer.may_raise
+
+    def _renew(self) -> None:
+        """Go on with new symbols."""
+        self.mode = None
+        self.stand_ins.clear()
+        self.questions, self.describer = self.first_questions, Describer()
+        self.postponed.clear()
+
+    def _answer(self, code: ast.expr, names: Names, definitions: dict[str, Definition]) -> Answer:
+        """Return the answer to a question, with these definitions, by running the code."""
+        now, self.definitions = self.definitions, definitions
+        try:
+            for key, value in names.items():
+                self._stand_in(key, value, 0)
+            facts = self._facts()
+            shapes, reason = self._try_run(code, names)
+            return Answer(shapes, self._facts() != facts, reason)
+        except Unknown as problem:
+            return Answer(None, False, str(problem))
+        finally:
+            self.definitions = now
+
+    def _try_run(self, code: ast.expr, names: Names) -> tuple[list[Shape] | None, str]:
+        """Return the shapes of the tensors in what the code gives, or None and the reason why it
+        cannot be run."""
         try:
             results = tensors_in([self._run(code, names, 0)])
-            shapes = [tuple(map(_as_number, result.shape)) for result in results]
-        finally:
-            may_raise = self._facts() != facts
-            if may_raise:  # what holds after this code need not hold on other paths
-                self.mode = None
-                self.stand_ins.clear()
-        return shapes, may_raise
+        except Unknown as problem:
+            return None, str(problem)
+        return [tuple(map(_as_number, result.shape)) for result in results], ""
 
     def _facts(self) -> tuple[Any, ...]:
         """Return what is known of the symbols, to be compared."""
@@ -142,7 +185,7 @@ class SymbolicSizes:
             return stand_in
         definition = self.definitions.get(key)
         stand_in = None
-        if definition is not None and definition.example is value.example and depth < _MAX_DEPTH:
+        if definition is not None and definition.example is value.example and depth < MAX_DEPTH:
             try:
                 stand_in = self._run(definition.code, definition.operands, depth + 1)
             except Unknown:

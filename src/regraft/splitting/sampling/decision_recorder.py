@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regraft.splitting.program.residual import Branch, Step
+from regraft.splitting.program.residual import Branch, Region, Step
 from regraft.splitting.sampling.arrays import to_numpy, to_torch
-from regraft.splitting.sampling.branch_exploration import Explorer
+from regraft.splitting.sampling.branch_exploration import Explorer, check_shapes
 
 MAX_ITERATIONS = 2000  # iterations of one loop; an input that takes more is not compared
 TOLERANCE = 1e-5  # for values near a threshold, relative to the larger of the values compared
@@ -99,6 +99,15 @@ class Recorder(Explorer):
     def handle_iteration_limit(self) -> None:
         """Raise TooLong: a loop has reached the limit."""
         raise TooLong(f"a loop takes more than {MAX_ITERATIONS} iterations")
+
+
+class SideRecorder(Recorder):
+    """Runs the residual program and records its decisions before the regions are compiled: these
+    get no further samples."""
+
+    def add_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
+        """Add nothing; raise Unsplittable for inputs that no sample can be added for."""
+        check_shapes(region, inputs)
 
 
 class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
