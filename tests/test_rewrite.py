@@ -289,6 +289,10 @@ def test_a_rewrite_in_place_goes_before_one_that_keeps_a_second_version() -> Non
         ),
         ("return self.norm(self.drop(h := x) + r)", "the statement holds a NamedExpr"),
         (
+            "h = self.drop((z := self.fc(x)))\nreturn self.norm(h + r) + z",
+            "an inner statement holds a NamedExpr",
+        ),
+        (
             "h, z = self.drop(x), 1\nreturn self.norm(h + r)",
             "an inner step is part of another statement",
         ),

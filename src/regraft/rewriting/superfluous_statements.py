@@ -18,6 +18,8 @@ from regraft.source.text import Edit, Span
 from regraft.structure.model import Node, Statement, Value
 
 _PURE_OPS = frozenset({"py.attr", "py.binary", "py.item", "py.slice", "py.star", "py.tuple"})
+# expressions that do more than to give a value
+_LASTING_PARTS = (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,25 @@ class StatementRewriter(MatchChecks):
                     _first_node_of(self.match, statement),
                 )
             reduced_value = self._reduced_value(statement)
+            self._check_lost_parts(statement, reduced_value)
             if reduced_value is None:
                 deleted.append(statement)
             else:
                 reduced[statement] = reduced_value
         deleted += self._unneeded_statements([*deleted, *reduced])
         return StatementPlan(tuple(deleted), reduced)
+
+    def _check_lost_parts(self, statement: Statement, reduced_value: Value | None) -> None:
+        """Raise Withheld where a statement binds a name inside its expression (`:=`), yields or
+        awaits, and not inside of what remains of it."""
+        kept = reduced_value.node.expr if reduced_value and reduced_value.node else None
+        kept_nodes = frozenset(ast.walk(kept)) if kept is not None else frozenset()
+        for part in ast.walk(statement.node):
+            if isinstance(part, _LASTING_PARTS) and part not in kept_nodes:
+                raise self._withholding(
+                    f"an inner statement holds a {type(part).__name__}",
+                    _first_node_of(self.match, statement),
+                )
 
     @cached_property
     def superfluous(self) -> frozenset[Node]:
