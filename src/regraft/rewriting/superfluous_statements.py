@@ -72,10 +72,10 @@ class StatementRewriter(MatchChecks):
     def _check_lost_parts(self, statement: Statement, reduced_value: Value | None) -> None:
         """Raise Withheld where a statement binds a name inside its expression (`:=`), yields or
         awaits, and not inside of what remains of it."""
-        kept = reduced_value.node.expr if reduced_value and reduced_value.node else None
-        kept_nodes = frozenset(ast.walk(kept)) if kept is not None else frozenset()
+        remaining = reduced_value.node.expr if reduced_value and reduced_value.node else None
+        remaining_nodes = frozenset(ast.walk(remaining) if remaining is not None else ())
         for part in ast.walk(statement.node):
-            if isinstance(part, _LASTING_PARTS) and part not in kept_nodes:
+            if isinstance(part, _LASTING_PARTS) and part not in remaining_nodes:
                 raise self._withholding(
                     f"an inner statement holds a {type(part).__name__}",
                     _first_node_of(self.match, statement),
