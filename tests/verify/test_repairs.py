@@ -77,6 +77,16 @@ def raised_by_unbinding(_: Any) -> Any:
         return drop_traceback(error)
 
 
+def raised_by_reading(_: Any) -> Any:
+    """Return the error of a statement that reads an attribute of the input `states`, which may be
+    None."""
+    states: Any = torch.ones(3, 7)
+    try:
+        return None if states is None else states.blocks
+    except AttributeError as error:
+        return drop_traceback(error)
+
+
 def raised_by_range(_: Any) -> Any:
     """Return the error of a loop over `range(states)`."""
     states: Any = SimpleNamespace()
@@ -226,6 +236,7 @@ SUGGESTIONS = {
         {**STATES, "input_features_mask": MASK["mask"]},
         {"input_features_mask": MASK["mask"]},
     ),
+    "take_none_for_object": InputCase(STATES, {"states": Slot("plain")}, error=raised_by_reading),
     "fit_compared_sizes": InputCase(
         {"states": normal(BATCH, LENGTH, LENGTH)},
         {"states": normal(BATCH, LENGTH, Dim(24))},

@@ -108,6 +108,18 @@ def give_attribute(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec
     yield {**problem.spec, **completed}
 
 
+def take_none_for_object(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs with None for each parameter of which the failing statement reads an attribute
+    that tensors lack, and which a file that the error came through compares with None."""
+    error = problem.failed.error
+    files = () if error is None else dict.fromkeys(file for file, _ in statements_of_error(error))
+    source = "".join(line for file in files for line in linecache.getlines(file))
+    for name in problem.spec:
+        is_read = re.search(rf"\b{name}\.{match[1]}\b", problem.statement)
+        if is_read and re.search(rf"\b{name} is (?:not )?None\b", source):
+            yield {**problem.spec, name: Slot("plain")}
+
+
 def take_listed_word(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield the inputs with a word that a message lists in the place of the one that it refuses."""
     word, refused_word = match.groups()

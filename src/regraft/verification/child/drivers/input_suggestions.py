@@ -96,6 +96,11 @@ SUGGESTIONS: _Table = (
         "ValueError: Sound was passed but `input_features_mask` is missing. Please pass it.",
     ),
     Repair(
+        r"^AttributeError: 'Tensor' object has no attribute '(\w+)'",
+        fixers.take_none_for_object,
+        "AttributeError: 'Tensor' object has no attribute 'blocks'",
+    ),
+    Repair(
         r"^(Assertion|Value)Error",
         size_assertion_fixers.fit_compared_sizes,
         "AssertionError: the tokens are not those of the image",
