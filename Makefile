@@ -25,11 +25,13 @@ quick: $(READY)
 	@$(COMPILE)
 	$(ON_ONE_CORE) $(BIN)/python -m pytest $(BOTH) -m "not slow" $(QUICK)
 
-# every test but the slow ones, which are few and take most of the time; then all of them
-test: MARKED := not slow
+# every test but the slow ones, which are few and take most of the time, with SLOW_PART=N/M every M-th of these, too; then
+# all of them
+test: SELECTED := $(if $(SLOW_PART),-m "" --slow-part $(SLOW_PART),-m "not slow")
+test-all: SELECTED := -m ""
 test test-all: $(READY)
 	@$(COMPILE)
-	$(ON_ONE_CORE) $(BIN)/python -m pytest $(BOTH) -m "$(MARKED)"
+	$(ON_ONE_CORE) $(BIN)/python -m pytest $(BOTH) $(SELECTED)
 
 # Liger's kernels against what they replace, in Triton's interpreter, which Triton looks for when it is imported
 test-liger: $(READY)

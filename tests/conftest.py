@@ -9,6 +9,7 @@ import itertools
 import os
 import sys
 import textwrap
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +91,27 @@ def transformers() -> Path:
     return Path(spec.origin).parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that leaves out a part of the slow tests."""
+    parser.addoption("--slow-part", metavar="N/M", help="run the N-th of M parts of the slow tests")
+
+
+def leave_out_slow_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the slow tests that are not in the part `--slow-part`, by a checksum of their
+    names; N counts modulo M."""
+    part = config.getoption("--slow-part")
+    if not part:
+        return
+    number, count = map(int, part.split("/"))
+    selected, others = [], []
+    for item in items:
+        is_slow = item.get_closest_marker("slow") is not None
+        is_other = is_slow and zlib.crc32(item.nodeid.encode()) % count != number % count
+        (others if is_other else selected).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = selected
+
+
 # The device of all tensors that tests make without naming one: `make test-gpu` sets "cuda".
 DEVICE = os.environ.get("REGRAFT_TEST_DEVICE", "")
 
@@ -115,8 +137,9 @@ LIGER_MISSING = [
 ]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of Liger's kernels where what they need is missing."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out slow tests, and skip those of Liger's kernels where what they need is missing."""
+    leave_out_slow_tests(config, items)
     reason = f"needs {', '.join(LIGER_MISSING)}: pip install -e '.[liger]'" if LIGER_MISSING else ""
     if not reason and os.environ.get("TRITON_INTERPRET") != "1" and not DEVICE.startswith("cuda"):
         reason = "needs Triton's interpreter (make test-liger) or a GPU (make test-gpu)"
