@@ -103,7 +103,8 @@ def leave_out_slow_tests(config: pytest.Config, items: list[pytest.Item]) -> Non
     if not part:
         return
     number, count = map(int, part.split("/"))
-    selected, others = [], []
+    selected: list[pytest.Item] = []
+    others: list[pytest.Item] = []
     for item in items:
         is_slow = item.get_closest_marker("slow") is not None
         is_other = is_slow and zlib.crc32(item.nodeid.encode()) % count != number % count
