@@ -32,6 +32,7 @@ REFUSED: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
         (*NONSENSE, "0", "1.5", "100000"),
     ),
 }
+FAILS = "def build():\n    raise ValueError\n"
 LIMITS = (*NONSENSE, "0", "0ms", "0%", "-5%", "nan%", "nanms", "infms", f"{ENDLESS}ms", "5", "5 kg")
 
 
@@ -60,7 +61,8 @@ def test_every_option_that_takes_a_number_is_tried_here() -> None:
 def test_an_option_refuses_what_is_no_number_for_it(
     option: tuple[str, str], tmp_path: Path
 ) -> None:
-    """The file does not exist: a command that read it would say so."""
+    """A command that ran the file would say so."""
+    (tmp_path / "m.py").write_text(FAILS)
     command, values = REFUSED[option]
     for value in values:
         result = regraft(*command, f"{option[1]}={value}", cwd=tmp_path)
@@ -71,6 +73,7 @@ def test_an_option_refuses_what_is_no_number_for_it(
 @needs_torch
 @pytest.mark.parametrize("goal", ["fastest", "smallest"])
 def test_the_limits_of_a_choice_are_above_zero_and_end(goal: str, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(FAILS)
     option = "--memory-limit" if goal == "fastest" else "--time-limit"
     for value in LIMITS:
         command = ("bench", "m.py:build", "--select", goal, f"{option}={value}")
