@@ -27,9 +27,8 @@ def first_name(node: ast.stmt) -> str:
     """Return the name to which an assignment assigns a value, or the first of the names into which
     it unpacks one; "" for any other statement."""
     if isinstance(node, ast.Assign) and unpacks_into_names(node):
-        (target,) = node.targets
-        names = [element.id for element in ast.walk(target) if isinstance(element, ast.Name)]
-        return names[0] if names else ""
+        names = (part.id for part in ast.walk(node.targets[0]) if isinstance(part, ast.Name))
+        return next(names, "")
     return target_name(node) or ""
 
 

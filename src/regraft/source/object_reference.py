@@ -50,9 +50,10 @@ def check_target(spec: str, folder: str, *, is_imported_here: bool = False) -> N
     import: from the file's text. A module that is not in `folder` is looked for only where
     this interpreter is the one that imports it, and not read."""
     reference, name = _parts_of(spec)
+    path: Path | None
     if reference.endswith(".py"):
-        path: Path | None = _check_file(reference, folder)
-        _check_imports(spec, folder)
+        path = file = _check_file(reference, folder)
+        _check_imports(file, reference, name)
     elif os.sep in reference:
         raise TargetError(_missing_module(reference, folder))
     else:
@@ -124,11 +125,9 @@ def _check_file(reference: str, folder: str) -> Path:
     return path
 
 
-def _check_imports(spec: str, folder: str) -> None:
+def _check_imports(path: Path, reference: str, name: str) -> None:
     """Raise TargetError where a target's file imports from its own package, which a file that is
     loaded by its path does not belong to; say how the target is named by its module."""
-    reference, name = _parts_of(spec)
-    path = Path(folder, reference)
     package = package_of(path)
     try:
         statements = ast.parse(path.read_bytes()).body if package else []

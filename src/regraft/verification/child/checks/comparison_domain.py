@@ -17,6 +17,7 @@ from regraft.verification.child.checks.argument_reads import (
     comparisons_around,
 )
 from regraft.verification.child.checks.attribute_variants import read_attributes, tested_attributes
+from regraft.verification.child.checks.changed_versions import versions_of
 from regraft.verification.child.checks.code_constants import (
     Constants,
     changed_nodes,
@@ -91,15 +92,7 @@ def domain_of(definition: str, session: Session) -> Domain:
 
 def _new_domain(definition: str, session: Session) -> Domain:
     """Return the domain of a definition in both versions."""
-    versions = [
-        (change, module)
-        for changes, module in (
-            (session.changes, session.changed),
-            (session.original_tracer.changes, session.original),
-        )
-        for change in changes
-        if change.definition == definition
-    ]
+    versions = versions_of(definition, session)
     nodes = [node for pair in versions for node in changed_nodes(*pair)]
     around = () if session.by_rules else _comparisons_around(versions)
     compared_attributes = read_attributes(
@@ -208,14 +201,9 @@ def reads_of_arguments(definition: str, method: str, session: Session) -> Argume
     reads = session.argument_reads.get(key)
     if reads is None:
         reads = ArgumentReads()
-        for changes, module in (
-            (session.changes, session.changed),
-            (session.original_tracer.changes, session.original),
-        ):
-            for change in changes if not session.by_rules else ():
-                if change.definition == definition:
-                    node = definition_node(module, definition)
-                    reads = reads.joined_with(argument_reads(node, change.statements, method))
+        for change, module in () if session.by_rules else versions_of(definition, session):
+            node = definition_node(module, definition)
+            reads = reads.joined_with(argument_reads(node, change.statements, method))
         session.argument_reads[key] = reads
     return reads
 

@@ -11,7 +11,10 @@ from typing import Any
 
 from torch import nn
 
+from regraft.source.names import dotted
+from regraft.verification.child.checks.changed_versions import versions_of
 from regraft.verification.child.checks.code_constants import changed_nodes
+from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.layer_replacement import (
     LONGER,
     SHORTER,
@@ -24,26 +27,26 @@ from regraft.verification.child.session import Session, build_seeded
 _MOST_CHANGES = 8  # the most changes of one part
 
 
-def parts_with_other_layers(part: Part, session: Session) -> Iterator[Part]:
-    """Yield the part with each other number of layers in the lists that changed lines mention, and
-    with one more output of the layers whose attributes they read, where the original accepts it and
-    while there is time. Nothing for changes by rules, which keep both."""
+def subjects_with_other_layers(part: Part, session: Session) -> Iterator[Subject]:
+    """Yield subjects of the part with each other number of layers in the lists that changed lines
+    mention, and with one more output of the layers whose attributes they read, where the original
+    accepts it and while there is time. Nothing for changes by rules, which keep both."""
     if session.by_rules:
         return
     paths = _paths_in_changed_lines(part.definition, session)
     model = build_seeded(0, part.build, session.original) if paths else nn.Module()
-    for change in itertools.islice(_changes(model, paths), _MOST_CHANGES):
-        changed_part = replace(part, layer_change=change)
+    for path, change in itertools.islice(_changes(model, paths), _MOST_CHANGES):
+        changed_part = replace(part, layer_change=(path, change))
         if session.ledger.is_late():
             return
         if accepts(changed_part, session):
-            yield changed_part
+            yield changed_part.subject(f"with {change} in {path}")
 
 
 def _changes(model: Any, paths: frozenset[str]) -> Iterator[LayerChange]:
     """Yield the changes of those layers of a model that lines read by some dotted paths."""
     for path, layer in model.named_modules():
-        if path not in paths or not path:
+        if path not in paths:
             continue
         if isinstance(layer, nn.ModuleList | nn.Sequential) and len(layer) > 1:
             yield from ((path, SHORTER), (path, LONGER))
@@ -59,27 +62,12 @@ def _has_longer(paths: Iterable[str], path: str) -> bool:
 def _paths_in_changed_lines(definition: str, session: Session) -> frozenset[str]:
     """Return the dotted paths from `self` that the changed lines of a definition read in either
     version, without the `self`: "fc" and "fc.out_features"."""
-    versions = (
-        (session.changes, session.changed),
-        (session.original_tracer.changes, session.original),
-    )
-    nodes = (
-        node
-        for changes, module in versions
-        for change in changes
-        if change.definition == definition
+    paths = {
+        path
+        for change, module in versions_of(definition, session)
         for node in changed_nodes(change, module)
-    )
-    return frozenset(filter(None, map(_path_from_self, nodes)))
-
-
-def _path_from_self(node: ast.expr) -> str:
-    """Return the dotted path of an attribute of `self` or of its attributes, "" for any other
-    expression."""
-    names: list[str] = []
-    owner = node
-    while isinstance(owner, ast.Attribute):
-        names.append(owner.attr)
-        owner = owner.value
-    is_own = isinstance(owner, ast.Name) and owner.id == "self"
-    return ".".join(reversed(names)) if is_own else ""
+        if isinstance(node, ast.Attribute)
+        for root, path in filter(None, (dotted(node),))
+        if root == "self"
+    }
+    return frozenset(paths)

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from regraft.verification.child.checks.argument_reads import deciding_expressions
+from regraft.verification.child.checks.changed_versions import versions_of
 from regraft.verification.child.checks.code_constants import changed_nodes
 from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.checks.constructor_flow import (
@@ -81,18 +82,15 @@ def options_read(
     changed lines of a definition read in either version, also through attributes of `self`, and
     with `through_variables` also those that reach the lines through local variables."""
     option_by_name: dict[str, Option] = {}
-    changes = [(change, session.changed) for change in session.changes]
-    changes += [(change, session.original) for change in session.original_tracer.changes]
-    for change, module in changes:
-        if change.definition == definition:
-            for option in _options_in_lines(
-                change,
-                module,
-                through_objects=not session.by_rules,
-                through_variables=through_variables,
-            ):
-                if option.name not in option_by_name or not option.makes_object:
-                    option_by_name[option.name] = option
+    for change, module in versions_of(definition, session):
+        for option in _options_in_lines(
+            change,
+            module,
+            through_objects=not session.by_rules,
+            through_variables=through_variables,
+        ):
+            if option.name not in option_by_name or not option.makes_object:
+                option_by_name[option.name] = option
     return option_by_name
 
 

@@ -36,7 +36,7 @@ from regraft.verification.child.checks.decoding_models import (
 )
 from regraft.verification.child.checks.device_arguments import refute_other_devices
 from regraft.verification.child.checks.feature_widths import widened_parts
-from regraft.verification.child.checks.layer_changes import parts_with_other_layers
+from regraft.verification.child.checks.layer_changes import subjects_with_other_layers
 from regraft.verification.child.checks.mask_variants import biased_calls, masked_calls
 from regraft.verification.child.checks.mixed_layers import with_a_layer_in_bfloat16
 from regraft.verification.child.checks.optional_values import optional_value_calls
@@ -150,9 +150,7 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
         ):
             yield wide_part.subject("with another width")
             note_options(part.definition, wide_part.arguments, session)
-        for changed_part in parts_with_other_layers(part, session):
-            path, change = changed_part.layer_change or ("", "")
-            yield changed_part.subject(f"with {change} in {path}")
+        yield from subjects_with_other_layers(part, session)
         for constructed in parts_as_constructed(part, session):
             yield constructed.subject("as the file builds it")
             note_options(part.definition, constructed.arguments, session)

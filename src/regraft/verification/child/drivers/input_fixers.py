@@ -67,6 +67,13 @@ class InputProblem:
         return next((text for file, text in statements if not file.startswith(LIBRARIES)), "")
 
     @property
+    def sources(self) -> list[str]:
+        """Return the texts of the files that the error came through, innermost first."""
+        error = self.failed.error
+        files = () if error is None else (file for file, _ in statements_of_error(error))
+        return ["".join(linecache.getlines(file)) for file in dict.fromkeys(files)]
+
+    @property
     def absent(self) -> list[str]:
         """Return the names of the parameters that may be passed and were not."""
         return [name for name in self.optional if name not in self.spec]
@@ -111,9 +118,7 @@ def give_attribute(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec
 def take_none_for_object(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with None for each parameter of which the failing statement reads an attribute
     that tensors lack, and which a file that the error came through compares with None."""
-    error = problem.failed.error
-    files = () if error is None else dict.fromkeys(file for file, _ in statements_of_error(error))
-    source = "".join(line for file in files for line in linecache.getlines(file))
+    source = "".join(problem.sources)
     for name in problem.spec:
         is_read = re.search(rf"\b{name}\.{match[1]}\b", problem.statement)
         if is_read and re.search(rf"\b{name} is (?:not )?None\b", source):
@@ -283,10 +288,8 @@ def change_words(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs with another word for each parameter of a `forward`, of the files that the error
     came through, that is a word by default, or is compared with words and has no default: each of
     the words that these files compare with it, and one that they do not."""
-    error = problem.failed.error
-    files = () if error is None else dict.fromkeys(file for file, _ in statements_of_error(error))
-    for source in map(linecache.getlines, files):
-        words_by_parameter = source_hints.words_of_forward("".join(source))
+    for source in problem.sources:
+        words_by_parameter = source_hints.words_of_forward(source)
         for name, words in words_by_parameter.items():
             slot = problem.spec.get(name)
             for word in (*words, OTHER_WORD):

@@ -64,15 +64,15 @@ def refill_shape(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
         return
     for name, slot in problem.spec.items():
         shape = shape_of(slot)
-        for axis in reversed(range(len(shape))) if math.prod(shape) == element_count else ():
+        if math.prod(shape) != element_count:
+            continue
+        for axis in reversed(range(len(shape))):
             row_elements = element_count // shape[axis]
             if wanted_count % row_elements == 0:
                 dim = _dim_of_number(wanted_count // row_elements)
                 dims = _with_dim(slot.dims, (axis,), dim)
                 yield with_changed_slot(problem.spec, name, dims=dims)
-        if math.prod(shape) == element_count:
-            long_sides = tuple(size for size in wanted_shape if size > 1)
-            yield _with_shape(problem.spec, name, long_sides)
+        yield _with_shape(problem.spec, name, tuple(size for size in wanted_shape if size > 1))
 
 
 def fit_split_sizes(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
