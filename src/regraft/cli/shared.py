@@ -203,11 +203,13 @@ def load_locked(
         lock, rules, problems = rules_of_lock(path, directories, "" if unsafe else "--unsafe")
     except LockError as error:
         stop(str(error))
-    number = "no rule" if not rules else f"{len(rules)} rule{'s' * (len(rules) > 1)}"
+    chosen = f"{len(rules)} rule{'s' * (len(rules) > 1)}, {lock.goal} in {lock.mode}"
+    if not rules:
+        chosen = "the benchmark chose no rule, so none is applied; --no-lock leaves the file out"
     click.echo(
         "; ".join(
             (
-                f"{path}: {number}, {lock.goal} in {lock.mode}",
+                f"{path}: {chosen}",
                 *notes(lock, installed_version("torch") or ""),
             )
         ),
