@@ -98,7 +98,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"providers": [3]}, "no provider 3"),
     (
         {"providers": ["CPUExecutionProvder"]},
-        f"no provider 'CPUExecutionProvder'. Did you mean {CPU}\\? This installation has .*{CPU}",
+        f"no provider 'CPUExecutionProvder'; did you mean {CPU}\\? This installation has .*{CPU}",
     ),
 ]
 
@@ -181,4 +181,4 @@ def test_the_command_takes_settings(run_command: Callable[..., Any]) -> None:
     result = run_command(*arguments, "--threads", "0")
     assert result.exit_code == 2 and "0 is not in the range" in result.output
     result = run_command(*arguments, "--providers", "CPUExecutionProvder")
-    assert result.exit_code == 2 and f"Did you mean {CPU}?" in result.output
+    assert result.exit_code == 2 and f"did you mean {CPU}?" in result.output

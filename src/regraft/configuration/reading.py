@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from regraft.configuration.settings import KEYS, Settings
+from regraft.source.similar_names import suggest
 from regraft.source.text import SourceError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from regraft.source.toml import tomllib
 
 OWN_NAME = "regraft.toml"
 SHARED_NAME = "pyproject.toml"
@@ -95,9 +90,8 @@ def _unknown_key(key: str) -> str:
     """Return the message about a key that does not exist, with the nearest one that does."""
     if key == "tool":
         return f"unknown key `tool`; in {OWN_NAME} the keys stand without [tool.regraft]"
-    matches = difflib.get_close_matches(key.replace("_", "-"), KEYS, 1)
-    hint = f"did you mean `{matches[0]}`?" if matches else f"the keys are {', '.join(KEYS)}"
-    return f"unknown key `{key}`; {hint}"
+    keys = f"the keys are {', '.join(KEYS)}"
+    return f"unknown key `{key}`{suggest(key.replace('_', '-'), KEYS, form='`{}`', otherwise=keys)}"
 
 
 def _line_of(key: str, text: str, header: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from regraft.matching.pattern import (
 )
 from regraft.matching.predicates import PREDICATES
 from regraft.rules.kernels import kernel_parameters, positional_parameters
+from regraft.source.similar_names import suggest
 from regraft.structure.model import MISSING
 
 MOST_COMBINATIONS = 256  # of alternatives and spellings; the rules of Regraft have 16 at most
@@ -164,10 +164,8 @@ def _check_target(
 def _check_predicate(predicate: Predicate, bound_names: Collection[str]) -> Iterator[str]:
     """Yield the problems of a condition: its name, its number of arguments, unbound variables."""
     if predicate.name not in PREDICATES:
-        matches = difflib.get_close_matches(predicate.name, PREDICATES, 1)
-        hint = (
-            f"; did you mean {matches[0]}?" if matches else f"; known are {', '.join(PREDICATES)}"
-        )
+        conditions = f"the conditions are {', '.join(PREDICATES)}"
+        hint = suggest(predicate.name, PREDICATES, otherwise=conditions)
         yield f"{predicate.name} is not a condition{hint}"
         return
     minimum, maximum, _ = PREDICATES[predicate.name]

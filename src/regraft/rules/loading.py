@@ -3,7 +3,6 @@ and test."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Literal
 
 from regraft.dsl.syntax import RuleSyntax, SyntaxProblem
 from regraft.rules import parsed
+from regraft.source.similar_names import suggest
 from regraft.source.text import SourceError
 
 BUILT_IN = Path(__file__).parent / "packs"
@@ -155,7 +155,7 @@ def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RulePr
     packs = {name.partition("/")[0] for name in names}
     matching_names = [name for name in names if _selects(selector, name)]
     if not matching_names:
-        yield RuleProblem(selector, 0, 0, "no rule has this name" + suggestion(selector, names))
+        yield RuleProblem(selector, 0, 0, "no rule has this name" + suggest_rule(selector, names))
     elif (
         len(matching_names) > 1
         and selector not in packs
@@ -166,11 +166,9 @@ def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RulePr
         )
 
 
-def suggestion(selector: str, paths: Mapping[str, Path]) -> str:
-    """Return a hint at a name that is like the selector; "" where there is none."""
-    words = [word for name in paths for word in (name, *name.split("/"))]
-    matches = difflib.get_close_matches(selector, words, 1)
-    return f"; did you mean {matches[0]}?" if matches else ""
+def suggest_rule(selector: str, paths: Mapping[str, Path]) -> str:
+    """Return a hint at a rule or pack that is spelt almost like a selector, or ""."""
+    return suggest(selector, (word for name in paths for word in (name, *name.split("/"))))
 
 
 def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:

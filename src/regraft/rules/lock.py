@@ -9,7 +9,6 @@ of Regraft and PyTorch, or another device, are noted.
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +17,7 @@ from typing import Any
 from regraft import __version__
 from regraft.rules.loading import BUILT_IN, Rule, RuleProblem, load_rules
 from regraft.source.text import write_atomically
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from regraft.source.toml import tomllib
 
 NAME = "regraft.lock.toml"
 FORMAT = 1

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from regraft.rules.loading import is_selected, suggestion
+from regraft.rules.loading import is_selected, suggest_rule
 from regraft.scanning.findings import Finding, IgnoreComment
 from regraft.source import text
 from regraft.source.text import Edit, SourceError, SourceFile, Span
@@ -102,7 +102,7 @@ def _complaint(
 ) -> str:
     """Return what is wrong with a name in a comment; "" where nothing is."""
     if not any(is_selected(rule, (selector,)) for rule in rule_paths):
-        return f"no rule has the name {selector}{suggestion(selector, rule_paths)}"
+        return f"no rule has the name {selector}{suggest_rule(selector, rule_paths)}"
     is_used = any(is_selected(rule, (selector,)) for rule in comment.suppressed)
     is_active = any(is_selected(rule, (selector,)) for rule in active_rules)
     return "" if is_used or not is_active else f"unused: {selector} finds nothing here"

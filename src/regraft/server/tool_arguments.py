@@ -3,7 +3,6 @@ sentence for each, with what the tool takes instead."""
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -12,6 +11,8 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
+
+from regraft.source.similar_names import suggest
 
 _MOST_CHARACTERS = 60  # of a wrong value in a message
 _EXPECTED = {  # by the kind of error that pydantic states
@@ -62,9 +63,8 @@ def _unknown_arguments(arguments: Mapping[str, Any], names: Collection[str]) -> 
     """Yield a sentence for each argument that a tool does not have."""
     for argument in arguments:
         if argument not in names:
-            similar = difflib.get_close_matches(argument, names, 1)
-            remedy = f"did you mean `{similar[0]}`?" if similar else f"it takes {', '.join(names)}"
-            yield f"there is no argument `{argument}`; {remedy}"
+            hint = suggest(argument, names, form="`{}`", otherwise=f"it takes {', '.join(names)}")
+            yield f"there is no argument `{argument}`{hint}"
 
 
 def _wrong_values(error: ValidationError) -> Iterator[str]:

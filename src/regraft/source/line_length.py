@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from regraft.source.text import SourceFile
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from regraft.source.toml import tomllib
 
 KEY = "line-length"
 LENGTHS = range(40, 321)  # of the configuration; ruff takes no longer ones either

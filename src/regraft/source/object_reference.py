@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import os
@@ -12,14 +11,14 @@ import re
 import symtable
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from regraft.source.names import package_of
+from regraft.source.similar_names import suggest
 
-_LEAST_RATIO = 0.7  # of equal letters in names that are close
 # by these a file may bind names that do not stand in it
 _BINDERS = re.compile(
     rb"import\s*\*|\b(__getattr__|__dict__|globals|vars|locals|exec|setattr|sys\.modules)\b"
@@ -41,7 +40,7 @@ def find_function(spec: str, folder: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
         functions = (other for other, value in vars(module).items() if callable(value))
-        raise TargetError(f"{reference} has no function {name}{close_names(name, functions)}")
+        raise TargetError(f"{reference} has no function {name}{suggest(name, functions, count=3)}")
     return function  # type: ignore[no-any-return]
 
 
@@ -64,7 +63,7 @@ def check_target(spec: str, folder: str, *, is_imported_here: bool = False) -> N
             _check_module(reference, folder)
     names = None if path is None else _bound_names(path)
     if names is not None and name not in names:
-        raise TargetError(f"{reference} has no function {name}{close_names(name, names)}")
+        raise TargetError(f"{reference} has no function {name}{suggest(name, names, count=3)}")
 
 
 def _import_module(reference: str, folder: str) -> ModuleType:
@@ -102,13 +101,6 @@ def place_in_target(error: BaseException, spec: str, folder: str) -> tuple[str, 
     return (os.path.relpath(file, folder), lines[-1] or 0) if lines else (spec, 0)
 
 
-def close_names(name: str, names: Iterable[str], form: str = "{}") -> str:
-    """Return "; did you mean A or B?" for the names that are spelt almost like a name, each written
-    in a form; "" where there is none."""
-    close = difflib.get_close_matches(name, sorted(set(names)), 3, _LEAST_RATIO)
-    return f"; did you mean {' or '.join(map(form.format, close))}?" if close else ""
-
-
 def _stems_in(folder: Path) -> list[str]:
     """Return the names of the Python files in a folder, without the ending."""
     return [file.stem for file in folder.glob("*.py")]
@@ -120,8 +112,8 @@ def _check_file(reference: str, folder: str) -> Path:
     path = Path(folder, reference)
     if not path.is_file():
         form = str(Path(reference).with_name("{}.py"))
-        close = close_names(path.stem, _stems_in(path.parent), form)
-        raise TargetError(f"there is no file {reference}{close}")
+        hint = suggest(path.stem, _stems_in(path.parent), form=form, count=3)
+        raise TargetError(f"there is no file {reference}{hint}")
     return path
 
 
@@ -154,10 +146,10 @@ def _missing_module(reference: str, folder: str) -> str:
     """Return the message that there is no module of a name, with names in `folder` that are
     close."""
     if Path(folder, f"{reference}.py").is_file():
-        close = f"; did you mean {reference}.py?"
+        hint = f"; did you mean {reference}.py?"
     else:
-        close = close_names(reference, _stems_in(Path(folder)))
-    return f"there is no module {reference}{close}"
+        hint = suggest(reference, _stems_in(Path(folder)), count=3)
+    return f"there is no module {reference}{hint}"
 
 
 def _bound_names(path: Path) -> frozenset[str] | None:

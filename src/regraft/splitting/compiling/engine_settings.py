@@ -4,12 +4,13 @@ providers."""
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import onnxruntime
+
+from regraft.source.similar_names import suggest
 
 CPU_PROVIDER = "CPUExecutionProvider"
 
@@ -83,6 +84,4 @@ def describe_missing(provider: object) -> str:
             f"ONNX Runtime was installed without the provider {provider}, which another package of"
             " it has."
         )
-    similar = difflib.get_close_matches(str(provider), names, 1)
-    advice = f" Did you mean {similar[0]}?" if similar else ""
-    return f"ONNX Runtime has no provider {provider!r}.{advice}"
+    return f"ONNX Runtime has no provider {provider!r}{suggest(str(provider), names) or '.'}"
