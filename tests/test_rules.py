@@ -230,7 +230,7 @@ def test_kernels_of_other_packages_are_not_judged(tmp_path: Path) -> None:
         ("used_once($z)", "$z is not bound by the source"),
         ("scalar($z.shape)", "$z is not bound by the source"),
         ("used_onc($x)", "used_onc is not a condition; did you mean used_once?"),
-        ("cheap($x)", "cheap is not a condition; known are used_once"),
+        ("cheap($x)", "cheap is not a condition; the conditions are used_once"),
         ("used_once()", "used_once takes 1 to 9 arguments"),
         ("equals($x)", "equals takes 2 arguments"),
         ("tensor($x, $y)", "tensor takes 1 argument"),
