@@ -305,6 +305,8 @@ def test_show_prints_one_class_and_its_paths(write: Write) -> None:
     missing = regraft("show", f"{path}::B")
     assert missing.returncode == 2
     assert "there is no B" in missing.stderr
+    misspelt = regraft("show", f"{path}::A.foward")
+    assert "there is no A.foward; did you mean A.forward?" in misspelt.stderr
 
 
 def test_rule_prints_its_page_and_its_text() -> None:

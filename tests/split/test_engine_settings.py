@@ -18,6 +18,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 
 import regraft  # noqa: E402
+from regraft.splitting import pipeline, split_call  # noqa: E402
 from split.networks import OneDecision  # noqa: E402
 
 CPU = "CPUExecutionProvider"
@@ -51,6 +52,26 @@ def test_threads_are_recorded_and_can_be_replaced(form: str, tmp_path: Path) -> 
     loaded = regraft.load_split(moved, threads=3)
     assert threads_of(loaded) == {3}
     assert torch.equal(torch.stack([*loaded(CALLS[0][0])]), torch.stack([*network(CALLS[0][0])]))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_torch_has_as_many_threads_while_a_network_is_split(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: set[int] = set()
+
+    def build(*arguments: Any) -> Any:
+        counts.add(torch.get_num_threads())
+        return pipeline.build(*arguments)
+
+    monkeypatch.setattr(split_call, "build", build)
+    torch.set_num_threads(3)
+    try:
+        split(threads=threads)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)
+    assert counts == {threads}
 
 
 @pytest.mark.parametrize("form", ["directory", "file"])

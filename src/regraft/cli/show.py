@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--paths", "by_path", is_flag=True, help="One structure for each feasible path.")
 def show(target: str, by_path: bool) -> None:
     """Print the structure of a file, a class, or a method in the DSL."""
+    from regraft.source.similar_names import suggest
     from regraft.source.text import SourceError, read
     from regraft.structure import Module
 
@@ -38,7 +39,8 @@ def show(target: str, by_path: bool) -> None:
     name, _, method = selector.partition(".")
     is_printed = False
     try:
-        for structure, body in _selected_bodies(Module(source).structures(), name, method):
+        structures = list(Module(source).structures())
+        for structure, body in _selected_bodies(structures, name, method):
             is_printed = True
             scope = structure.name if structure.cls is None else f"{structure.name}.{body.name}"
             click.echo("\n".join(_structure_lines(scope, structure, body, by_path)) + "\n")
@@ -48,10 +50,18 @@ def show(target: str, by_path: bool) -> None:
         stop(f"{file}: cannot be shown: {problem}")
     if not is_printed:
         stop(
-            f"{file}: there is no {selector}"
+            f"{file}: there is no {selector}{suggest(selector, _selectors(structures))}"
             if selector
             else f"{file}: there is no class or function"
         )
+
+
+def _selectors(structures: Iterable[Structure]) -> Iterator[str]:
+    """Yield the names by which a user selects structures and their methods."""
+    for structure in structures:
+        yield structure.name
+        if structure.cls is not None:
+            yield from (f"{structure.name}.{body.name}" for body in structure.bodies)
 
 
 def _selected_bodies(

@@ -158,7 +158,7 @@ def compile_and_check(
     if options.measure:
         watch("timing the network")
         calls = network.calls[: network.varied]
-        times = time_calls(artefact.network, network.model, calls, options.settings.threads)
+        times = time_calls(artefact.network, network.model, calls)
         report = replace(report, times=times)
     return artefact.finish(replace(report, seconds=round(time.monotonic() - started[0], 2)))
 

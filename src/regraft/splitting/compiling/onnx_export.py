@@ -93,7 +93,7 @@ def verify(
             )
         )
 
-    compare_with_torch(region, module, run, "ONNX Runtime", settings.threads)
+    compare_with_torch(region, module, run, "ONNX Runtime")
     return onnx.load_from_string(model_bytes)
 
 

@@ -51,18 +51,16 @@ def compare_with_torch(
     module: RegionModule,
     run: Callable[[Sample], list[Any]],
     name: str,
-    threads: int,
 ) -> None:
     """Compare a compiled region with torch: its results, and its speed where `region.measured` is
     True. Sets `region.limits`, the sizes for which the results are right.
 
-    run: runs the compiled region. name: the compiler's name for messages. threads: those that
-    `run` uses, and torch is given. Raises Uncompilable unless `run` gives the results of torch, and
-    Slower where torch is faster.
+    run: runs the compiled region. name: the compiler's name for messages. Raises
+    Uncompilable unless `run` gives the results of torch, and Slower where torch is faster.
     """
     compare_values(region, module, run, name)
     if region.measured:
-        check_speed(region, module, run, name, threads)
+        check_speed(region, module, run, name)
 
 
 def compare_values(
@@ -217,28 +215,22 @@ def check_speed(
     module: RegionModule,
     run: Callable[[Sample], list[Any]],
     name: str,
-    threads: int,
 ) -> None:
-    """Time the compiled region, and torch as it would run the region instead, on the largest sample
-    with this number of threads. Sets `region.seconds`.
+    """Time the compiled region, and torch as it would run the region instead, on the largest
+    sample. Sets `region.seconds`.
 
     run: runs the compiled region. name: the compiler's name for the message. Raises Slower where
     torch is faster.
     """
     sample = largest_sample(region)
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.no_grad():
-            compiled, eager = shortest_times(lambda: run(sample), lambda: module(*sample))
-            if is_slower(compiled, eager):  # an island takes longer than the module
-                island = trace_island(region, module)
-                arrays = [to_numpy(tensor) for tensor in sample]
-                compiled, eager = 0.0, 0.0
-                if island:
-                    compiled, eager = shortest_times(lambda: run(sample), lambda: island(*arrays))
-    finally:
-        torch.set_num_threads(threads_before)
+    with torch.no_grad():
+        compiled, eager = shortest_times(lambda: run(sample), lambda: module(*sample))
+        if is_slower(compiled, eager):  # an island takes longer than the module
+            island = trace_island(region, module)
+            arrays = [to_numpy(tensor) for tensor in sample]
+            compiled, eager = 0.0, 0.0
+            if island:
+                compiled, eager = shortest_times(lambda: run(sample), lambda: island(*arrays))
     region.seconds = compiled, eager
     if is_slower(compiled, eager):
         raise Slower(f"{name} takes {compiled * 1e6:.0f} us, torch {eager * 1e6:.0f} us")

@@ -14,21 +14,15 @@ TIMED_CALLS = 8  # example calls that are timed
 
 
 def time_calls(
-    split: Callable[..., Any], model: torch.nn.Module, calls: list[dict[str, Any]], threads: int
+    split: Callable[..., Any], model: torch.nn.Module, calls: list[dict[str, Any]]
 ) -> tuple[float, float]:
     """Return the mean time of a call of the split network and of the original, in seconds: of the
-    first example calls, each run in turns and the shortest time taken, with this number of threads.
-    """
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    first example calls, each run in turns and the shortest time taken."""
     timed = calls[:TIMED_CALLS]
-    try:
-        with torch.no_grad():
-            pairs = [
-                shortest_times(functools.partial(split, **call), functools.partial(model, **call))
-                for call in timed
-            ]
-    finally:
-        torch.set_num_threads(threads_before)
+    with torch.no_grad():
+        pairs = [
+            shortest_times(functools.partial(split, **call), functools.partial(model, **call))
+            for call in timed
+        ]
     split_time, eager_time = (sum(times) / len(timed) for times in zip(*pairs, strict=True))
     return split_time, eager_time

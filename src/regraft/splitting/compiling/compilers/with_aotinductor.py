@@ -118,7 +118,7 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
         return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
 
     try:
-        compare_with_torch(region, module, run, "AOTInductor", artifacts.settings.threads)
+        compare_with_torch(region, module, run, "AOTInductor")
     except Uncompilable:
         file.unlink()
         raise

@@ -98,7 +98,7 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
             ).values()
         )
 
-    compare_with_torch(region, module, run, "OpenVINO", threads)
+    compare_with_torch(region, module, run, "OpenVINO")
     return artifacts.add_standalone(model, list(region.inputs))
 
 
