@@ -63,6 +63,7 @@ GRID = 4  # the rows, and the columns, of an image's patches where a model takes
 @dataclass(frozen=True, slots=True)
 class Slot:
     """The description of one argument: a tensor of `dims`, or the `value` of a plain one.
+    `is_array` is true for an array of NumPy in the place of the tensor.
 
     `kind` is one of these; of any other kind the tensor is zeros.
 
@@ -100,6 +101,7 @@ class Slot:
     value: Any = None
     places: tuple[tuple[int, int], ...] = ()
     lowest: int = _FIRST_WORD
+    is_array: bool = False
 
 
 Spec = Mapping[str, Slot]  # a slot for each argument, by the name of the parameter

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.call_arguments import Call, array_of
 from regraft.verification.child.drivers.argument_slots import BUILT, GRID, Slot, Spec
 
 Shape = tuple[int, ...]
@@ -66,7 +66,8 @@ def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     `_MAKERS`, such as "additive"."""
     shape = tuple(dim.at(size) for dim in slot.dims)
     make_kind = _MAKERS.get(slot.kind)
-    return torch.zeros(shape) if make_kind is None else make_kind(slot, shape, generator)
+    value = torch.zeros(shape) if make_kind is None else make_kind(slot, shape, generator)
+    return array_of(value) if slot.is_array else value
 
 
 # The functions `_make_KIND(slot, shape, generator)` make the values of one kind; the generator is
