@@ -58,6 +58,7 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
     (r"^(lengths|lens)$|_lengths$|_lens$", "lengths", ("batch", "length")),
     (r"^edge_index$|^edges$", "edges", (2, "length")),
     (r"position_ids$", "range", ("batch", "length")),
+    (r"^(input|cache|write)_pos(itions?)?$|^kv_write_indices$", "range", ("length",)),
     # text, and the weights of a function
     (
         r"(_ids|^ids|^idx|_index|_indices|^index|^indices|^labels?|^tags?|^targets?|^tokens?|_tokens?)$",

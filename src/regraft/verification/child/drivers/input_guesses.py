@@ -34,9 +34,9 @@ from regraft.verification.child.drivers.model_attempts import Attempt
 from regraft.verification.child.drivers.slot_values import make_call
 
 # Pairs of sizes, each (batch, length); a model is called at both sizes of the first pair that it
-# accepts. The later pairs are for models whose batch statistics need two rows, and for those that
-# take one length only.
-SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
+# accepts. The later pairs are for models whose batch statistics need two rows, for those that take
+# one length only, and for those that take one batch only, such as that of their caches.
+SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)), ((3, 5), (3, 8)))
 Calls = Callable[[int], tuple[Call, ...]]  # makes the calls of a seed
 
 
@@ -218,14 +218,17 @@ def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
     or the first attempt that failed.
 
     A specification that works with one row has to work in training, too, else larger batches are
-    tried. Pairs after one that fails earlier than the first pair did are not tried. The model is
-    run in its present mode; where training was tried, it is left in evaluation.
+    tried. After a pair that fails earlier than the first pair did only the one of one batch is
+    tried. The model is run in its present mode; where training was tried, it is left in evaluation.
     """
     first_failure: Attempt | None = None
+    has_failed_early = False
     tried_shapes = []
     for sizes in SIZES:
         shapes = [[dim.at(sizes[0]) for dim in slot.dims] for slot in spec.values()]
         if shapes in tried_shapes:  # no argument depends on what these sizes differ in
+            continue
+        if has_failed_early and sizes[0][0] != sizes[1][0]:
             continue
         tried_shapes.append(shapes)
         failure = next(
@@ -243,8 +246,7 @@ def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
             label_kinds = _label_kinds(model, make_call(spec, sizes[-1], 0), sizes[-1])
             return AcceptedInputs(spec, sizes, label_kinds, trains=training_failure is None)
         first_failure = first_failure or failure
-        if failure.progress < first_failure.progress:
-            break
+        has_failed_early |= failure.progress < first_failure.progress
     assert first_failure is not None
     return first_failure
 
