@@ -1,4 +1,4 @@
-"""Test models of which a method makes something ready, such as its caches, before `forward` runs."""
+"""Test models of which a method makes something ready, such as caches, before `forward` runs."""
 
 import subprocess
 import sys
@@ -108,7 +108,8 @@ class Needy(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache, self.count, self.inner = None, 0, nn.Linear(2, 2, bias=False)
+        self.cache: Any = None
+        self.count, self.inner = 0, nn.Linear(2, 2, bias=False)
         self.register_buffer("mask", None)
 
     def make_mask(self, length: int, device: str) -> None:

@@ -4,7 +4,8 @@ that the module accepts."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -114,8 +115,16 @@ def try_values(
             return try_values(name, values, session, seconds, first_spec, function_values, prepared)
         reason = f"{not_built_message(values)}{type(error).__name__}: {str(error)[:200]}"
         return Failure(False, reason, counter.count, drop_traceback(error))
-    image = _image_side({**function_values, **values})
-    outcome = _with_inputs(model, name, image, session, seconds, first_spec)
+    find = functools.partial(
+        input_guesses.find_accepted,
+        inner=True,
+        width=guessed_slots.width_of(model),
+        image=_image_side({**function_values, **values}),
+        seconds=seconds,
+        first_spec=first_spec,
+        one_batch=bool(prepared),
+    )
+    outcome = _with_inputs(model, name, find, session)
     if not isinstance(outcome, Failure):
         return Instance(
             name, values, *outcome, function_values=function_values, prepared=prepared or {}
@@ -131,23 +140,14 @@ def try_values(
 def _with_inputs(
     model: Any,
     name: str,
-    image: Any,
+    find: Callable[[Any], input_guesses.AcceptedInputs],
     session: Session,
-    seconds: float,
-    first_spec: Spec | None,
 ) -> tuple[input_guesses.AcceptedInputs, input_guesses.Calls] | Failure:
-    """Return the inputs that a built model accepts, and the function that makes its calls, or the
-    failure where it accepts none. `image` is the side of images, None where it is not known."""
+    """Return the inputs of a built model that `find` finds, and the function that makes its calls,
+    or the failure where the model accepts none."""
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            accepted = input_guesses.find_accepted(
-                model,
-                inner=True,
-                width=guessed_slots.width_of(model),
-                image=image,
-                seconds=seconds,
-                first_spec=first_spec,
-            )
+            accepted = find(model)
         calls = accepted.calls(model)
         calls(0)
     except input_guesses.NoInputs as error:

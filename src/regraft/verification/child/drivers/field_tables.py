@@ -285,6 +285,10 @@ DIMENSION_FIELDS: Mapping[str, tuple[tuple[str, ...], str | int]] = {
     "pooled": (("pooled_projection_dim",), "hidden"),
     "layers": (("num_hidden_layers", "num_layers", "encoder_layers", "n_layer"), LAYERS),
     "heads": ((ATTENTION_HEADS_FIELD, "num_heads", "n_head", "n_heads"), HEADS),
+    "key value heads": (
+        ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "n_local_heads"),
+        "heads",
+    ),
     "head": (("head_dim",), "hidden by heads"),
     "image": (("image_size", "img_size", "input_size"), 32),
     "channels": (("num_channels", "in_channels", "in_chans"), 3),

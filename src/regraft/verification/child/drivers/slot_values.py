@@ -117,6 +117,12 @@ def _make_pair(_: Slot, shape: Shape, generator: Any) -> Any:
     return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
 
 
+def _make_rotation(_: Slot, shape: Shape, generator: Any) -> Any:
+    """Return complex numbers of length 1, half as many in the last dimension as the shape says."""
+    angles = torch.randn(*shape[:-1], shape[-1] // 2, generator=generator)
+    return torch.polar(torch.ones_like(angles), angles)
+
+
 def _make_list(slot: Slot, shape: Shape, generator: Any) -> Any:
     """Return a list of tensors of random numbers, each of the shape."""
     return [torch.randn(shape, generator=generator) for _ in range(slot.value)]
@@ -179,6 +185,7 @@ _MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
     "patches": _make_patches,
     "every other": lambda _, shape, __: (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone(),
     "pair": _make_pair,
+    "rotation": _make_rotation,
     "bounds": lambda _, shape, __: torch.tensor([0, shape[0]], dtype=torch.int32),
     "grid": _make_grid,
     "lengths": _make_lengths,
