@@ -30,8 +30,8 @@ def matches(constant: str, written: str) -> bool:
     assert isinstance(rule, RuleSyntax)
     (pattern,) = compile_rule(rule)
     text = (
-        "import math\nimport torch\n\n\ndef f(x: torch.Tensor, n):\n    return torch.exp(x *"
-        f" ({written}))\n"
+        "import math\nimport numpy as np\nimport torch\n\n\ndef f(x: torch.Tensor, n):\n"
+        f"    return torch.exp(x * ({written}))\n"
     )
     source = parse("m.py", text.encode())
     assert isinstance(source, SourceFile)
@@ -55,6 +55,10 @@ def matches(constant: str, written: str) -> bool:
         "2 / math.sqrt(2)",
         "2 ** 0.5",
         "1 + 0.4142135623730951",
+        "np.sqrt(2)",
+        "np.sqrt(6 * np.pi / (3 * torch.pi))",
+        "torch.tensor(1.4142135623730951)",
+        "torch.sqrt(torch.tensor(2.0, device=x.device))",
     ],
 )
 def test_a_number_with_a_point_is_known_in_every_spelling(written: str) -> None:
@@ -70,6 +74,12 @@ def test_a_number_with_a_point_is_known_in_every_spelling(written: str) -> None:
         "math.sqrt(-2)",
         "1 / 0",
         "math.floor(2.0)",
+        "np.sqrt(n)",
+        "torch.tensor(n)",
+        "torch.sqrt(torch.tensor(2))",
+        "torch.tensor([1.4142135623730951])",
+        "torch.tensor(1.4142135623730951, dtype=torch.int64)",
+        "torch.tensor(1.4142135623730951, requires_grad=True)",
         "True",
         "10 ** 10 ** 10",
         "1" + "0" * 400,

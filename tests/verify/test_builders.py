@@ -274,3 +274,35 @@ def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:
         == "depth"
     )
     assert guessed_instances._blamed_parameter(f"{unbuilt}ValueError: depths differ", values) == ""
+
+
+CHOOSING = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, activation=None, norm=None):
+        super().__init__()
+        self.projection, self.act = nn.Linear(dim, dim), activation()
+        self.norm = norm() if norm is not None else nn.Identity()
+
+    def forward(self, x):
+        return self.act(torch.softmax(self.projection(self.norm(x)), -1) - 0.1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("self.projection(self.norm(x)).softmax(-1)", "proved"), ("self.norm(x)", "refuted")],
+)
+def test_a_class_of_activations_is_given_where_the_constructor_makes_one(
+    text: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.py"
+    path.write_text(CHOOSING)
+    changed = CHOOSING.replace("torch.softmax(self.projection(self.norm(x)), -1)", text)
+    (verdict,) = verify(path, changed.encode(), time_limit=100)
+    assert (verdict.status, verdict.reason if status == "proved" else "") == (status, "")

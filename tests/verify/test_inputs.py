@@ -949,3 +949,37 @@ def test_an_input_whose_layer_is_missing_leads_nowhere() -> None:
     failed = attempt(Guided(), {"x": x, "guidance": x})
     assert failed.progress and failed.rank < attempt(Guided(), {"x": x}).rank
     assert "guidance" not in calls(Guided())[0].kwargs
+
+
+class Rotated(nn.Module):
+    """Attention with a rotation by complex numbers and a cache of keys and values, whose shared
+    heads stand after the positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads, self.head_dim = 4, 2, 6
+        self.query, self.key = nn.Linear(24, 24), nn.Linear(24, 12)
+
+    def forward(
+        self, hidden_states: Any, freqs_cis: Any, kv_write_indices: Any, kv_cache: Any, mask: Any
+    ) -> Any:
+        batch, length, _ = hidden_states.shape
+        query = self.query(hidden_states).view(batch, length, self.num_heads, -1)
+        key = self.key(hidden_states).view(batch, length, self.num_kv_heads, -1)
+        rotated = torch.view_as_complex(query.unflatten(-1, (-1, 2))) * freqs_cis[:, None]
+        keys, values = kv_cache
+        keys.index_copy_(1, kv_write_indices, key)
+        values.index_copy_(1, kv_write_indices, key)
+        keys = keys.repeat_interleave(2, dim=2).transpose(1, 2)
+        scores = torch.view_as_real(rotated).flatten(-2).transpose(1, 2) @ keys.transpose(2, 3)
+        return (scores + mask).softmax(-1) @ values.repeat_interleave(2, dim=2).transpose(1, 2)
+
+
+def test_a_layer_with_a_cache_and_a_rotation_gets_them_without_a_search() -> None:
+    layer = Rotated().eval()
+    accepted = input_guesses.find_accepted(layer, inner=True, width=24, seconds=0.0)
+    *_, call = accepted.calls(layer)(0)
+    assert call.kwargs["freqs_cis"].is_complex()
+    torch.testing.assert_close(call.kwargs["freqs_cis"].abs(), torch.ones(8, 3))
+    assert call.kwargs["kv_write_indices"].tolist() == [*range(8)]
+    assert [tensor.shape for tensor in call.kwargs["kv_cache"]] == [(3, 8, 2, 6)] * 2

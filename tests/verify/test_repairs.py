@@ -6,7 +6,7 @@ A new row needs a case here, in the dictionary of its table, under the name of i
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -304,6 +304,9 @@ SUGGESTIONS = {
     ),
     "give_whole_numbers": InputCase(
         STATES, {"states": Slot("plain", value=2)}, error=raised_by_range
+    ),
+    "give_arrays": InputCase(
+        TOKENS, {name: replace(slot, is_array=True) for name, slot in TOKENS.items()}
     ),
     "give_truth_values": InputCase(
         {"states": Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))},

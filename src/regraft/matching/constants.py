@@ -21,6 +21,7 @@ ARITHMETIC_FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "sqrt": math.sqrt,
     "rsqrt": lambda number: 1 / math.sqrt(number),
     "math.sqrt": math.sqrt,
+    "numpy.sqrt": math.sqrt,
 }
 _OPERATORS: Mapping[type[ast.operator], str] = {
     ast.Add: "add",
@@ -29,7 +30,7 @@ _OPERATORS: Mapping[type[ast.operator], str] = {
     ast.Div: "div",
     ast.Pow: "pow",
 }
-_NAMED_NUMBERS = {"math.pi": math.pi}
+_NAMED_NUMBERS = {"math.pi": math.pi, "numpy.pi": math.pi, "torch.pi": math.pi}
 
 
 def is_certainly(operand: Operand, value: Value) -> bool:
@@ -52,8 +53,8 @@ def is_certainly(operand: Operand, value: Value) -> bool:
 
 
 def number_of(value: Value) -> float | None:
-    """Return the number that a value certainly is, computed from constants of the source; None if
-    it is unknown."""
+    """Return the number that a value certainly is, computed from constants of the source, also one
+    in a tensor without dimensions; None if it is unknown."""
     if isinstance(value.const, int | float) and not isinstance(value.const, bool):
         return value.const if abs(value.const) < LARGEST else None
     if value.origin == "global" and value.name in _NAMED_NUMBERS:
@@ -66,6 +67,8 @@ def number_of(value: Value) -> float | None:
 def _computed_number(node: Node) -> float | None:
     """Return the result of a node's arithmetic as a float; None for an operation that is no such
     arithmetic, if an operand is unknown, and if it raises."""
+    if node.op == "py.call" and node.spelling == "torch.tensor":
+        return _number_in_tensor(node)
     function = ARITHMETIC_FUNCTIONS.get(_operation_name(node))
     if function is None:
         return None
@@ -80,6 +83,18 @@ def _computed_number(node: Node) -> float | None:
     except (ArithmeticError, ValueError, TypeError):
         return None
     return result if isinstance(result, float) else None
+
+
+def _number_in_tensor(node: Node) -> float | None:
+    """Return the number from which a call of `torch.tensor` makes a tensor that computes as the
+    number does: a float, with no keyword but the device; None for any other call."""
+    expr = node.inner or node.expr
+    if not isinstance(expr, ast.Call) or len(expr.args) != 1:
+        return None
+    if any(keyword.arg != "device" for keyword in expr.keywords):
+        return None  # a data type may round the number, or make it a whole one
+    number = number_of(next(iter(node.args.values())))
+    return number if isinstance(number, float) else None
 
 
 def _operation_name(node: Node) -> str:

@@ -45,7 +45,7 @@ PURE_BUILTINS: Mapping[str, Kind] = {
 }
 
 # Functions without side effects that create tensors or numbers and take no tensors.
-PURE_FUNCTIONS = frozenset(
+PURE_FUNCTIONS = frozenset({"numpy.sqrt"}) | frozenset(
     f"torch.{name}"
     for name in [
         "tensor",

@@ -11,6 +11,7 @@ from enum import Enum
 from types import ModuleType
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 
@@ -67,13 +68,41 @@ def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label
 
 def map_call(call: Call, fn: Callable[[Any], Any], label: str = "", beyond: str = "") -> Call:
     """Return a new call with `fn` applied to the leaves of its arguments, and with `label` and
-    `beyond` instead of the call's own."""
-    return Call(map_leaves(call.args, fn), map_leaves(dict(call.kwargs), fn), label, beyond)
+    `beyond` instead of the call's own. `fn` gets an array of NumPy as a tensor, and the tensor that
+    it returns becomes an array."""
+
+    def apply(leaf: Any) -> Any:
+        """Return what `fn` makes of a leaf, of an array as an array."""
+        tensor = tensor_of(leaf)
+        result = fn(leaf if tensor is None else tensor)
+        return array_of(result) if tensor is not None else result
+
+    return Call(map_leaves(call.args, apply), map_leaves(dict(call.kwargs), apply), label, beyond)
+
+
+def tensor_of(leaf: Any) -> Any:
+    """Return an array of NumPy as a tensor, which shares its memory where it can; None for any
+    other leaf, and for an array of what tensors do not hold."""
+    if not isinstance(leaf, numpy.ndarray):
+        return None
+    try:
+        return torch.from_numpy(leaf)
+    except (TypeError, ValueError):  # words, or strides that are negative
+        return None
+
+
+def array_of(value: Any) -> Any:
+    """Return a tensor as an array of NumPy, in float32 where NumPy lacks its format; any other
+    value as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    plain = value.detach().cpu()
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
 
 
 def map_tensors(call: Call, fn: Callable[[Any], Any], label: str = "", beyond: str = "") -> Call:
-    """Return a new call with `fn` applied to the tensors among its arguments, and with `label` and
-    `beyond` instead of the call's own."""
+    """Return a new call with `fn` applied to the tensors and arrays among its arguments, and with
+    `label` and `beyond` instead of the call's own."""
     return map_call(
         call, lambda leaf: fn(leaf) if isinstance(leaf, torch.Tensor) else leaf, label, beyond
     )
@@ -96,8 +125,9 @@ def duplicate(leaf: Any) -> Any:
 class LiveArguments:
     """A call made ready for one model.
 
-    `leaves` are the tensors that collect gradients, `passed` the tensors that the model gets, each
-    with its content before the call; both by "input NUMBER".
+    `leaves` are the tensors that collect gradients, `passed` the tensors that the model gets, and
+    those that share the memory of the arrays that it gets, each with its content before the call;
+    both by "input NUMBER".
     """
 
     args: tuple[Any, ...]
@@ -125,6 +155,11 @@ def build_arguments(
         and in `leaves` where it collects gradients."""
         if isinstance(leaf, ModuleRef):
             return model.get_submodule(leaf.path)
+        tensor = tensor_of(leaf)
+        if tensor is not None:
+            shared = tensor.clone()
+            passed[f"input {len(passed)}"] = (shared, tensor)
+            return shared.numpy()
         if not isinstance(leaf, torch.Tensor):
             private_copy = adopt_classes(duplicate(leaf), scope)
             return private_copy if dtype is None else _cast_inside(private_copy, dtype)
@@ -258,9 +293,11 @@ def shapes(call: Call) -> list[list[int]]:
 
 
 def tensors(call: Call) -> list[Any]:
-    """Return the tensors of a call, also inside containers, in order, positional arguments
-    first."""
-    return [leaf for leaf in argument_leaves(call) if isinstance(leaf, torch.Tensor)]
+    """Return the tensors of a call, and its arrays as tensors, also inside containers, in order,
+    positional arguments first."""
+    leaves = argument_leaves(call)
+    values = (leaf if isinstance(leaf, torch.Tensor) else tensor_of(leaf) for leaf in leaves)
+    return [value for value in values if value is not None]
 
 
 def argument_leaves(call: Call) -> Iterator[Any]:

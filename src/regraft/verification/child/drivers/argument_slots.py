@@ -63,6 +63,7 @@ GRID = 4  # the rows, and the columns, of an image's patches where a model takes
 @dataclass(frozen=True, slots=True)
 class Slot:
     """The description of one argument: a tensor of `dims`, or the `value` of a plain one.
+    `is_array` is true for an array of NumPy in the place of the tensor.
 
     `kind` is one of these; of any other kind the tensor is zeros.
 
@@ -79,6 +80,7 @@ class Slot:
     * corners: as boxes, real numbers
     * patches: as normal, after a row and a column in the last dimension
     * pair: a tuple of two like normal, keys and values
+    * rotation: complex numbers of length 1, half as many in the last dimension
     * maps: a list of feature maps with the channels in `value`, each of half the side of the one
       before
     * list: as many tensors of real numbers of the shape as `value` says
@@ -100,24 +102,27 @@ class Slot:
     value: Any = None
     places: tuple[tuple[int, int], ...] = ()
     lowest: int = _FIRST_WORD
+    is_array: bool = False
 
 
 Spec = Mapping[str, Slot]  # a slot for each argument, by the name of the parameter
 
 
 class Sizes:
-    """Looks sizes up in a configuration (None for none) and those nested in it.
+    """Looks sizes up in a configuration (None for none) and those nested in it, then in the
+    attributes of a layer.
 
     `hidden` is the width of a layer's inputs, which is used in place of the configuration's; 0 for
     a model.
     """
 
-    def __init__(self, config: Any, hidden: int = 0) -> None:
-        """Store the configuration and the configurations in its fields, sorted by name."""
+    def __init__(self, config: Any, hidden: int = 0, layer: Any = None) -> None:
+        """Store the configuration and the configurations in its fields, sorted by name, and the
+        layer, None for none."""
         self.hidden = hidden
         fields = getattr(config, "__dict__", {})
         nested = [value for key, value in sorted(fields.items()) if _is_config(key, value)]
-        self._places = [config, *nested]
+        self._places = [config, *nested, layer]
 
     def get(self, names: tuple[str, ...], default: int) -> int:
         """Return the first integer under one of the names, in the configuration or else in a nested

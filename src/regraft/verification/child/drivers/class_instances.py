@@ -4,7 +4,8 @@ that the module accepts."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -21,9 +22,10 @@ from regraft.verification.child.drivers.argument_slots import Spec
 from regraft.verification.child.drivers.config_trials import refuse_large
 from regraft.verification.child.drivers.configuration_objects import is_config
 from regraft.verification.child.drivers.driver_protocol import Subject
-from regraft.verification.child.drivers.field_tables import IMAGE_SIDE_FIELDS
+from regraft.verification.child.drivers.field_tables import MAP_SIDE_FIELDS
 from regraft.verification.child.drivers.model_attempts import OperationCounter
 from regraft.verification.child.drivers.module_flags import with_flags
+from regraft.verification.child.drivers.preparations import Preparation, preparations, prepare
 from regraft.verification.child.drivers.stand_in_network import StandInNetwork
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
@@ -35,7 +37,8 @@ class Instance:
 
     name: that of the class or function. values: its keyword arguments. calls: makes the calls of a
     seed. flags: those of `module_flags` that are changed. function_values: the values that a
-    function gives the class by itself; {} for a class.
+    function gives the class by itself; {} for a class. prepared: the methods that are called before
+    the first call, with their arguments (`preparations`).
     """
 
     name: str
@@ -44,11 +47,12 @@ class Instance:
     calls: input_guesses.Calls
     flags: Mapping[str, bool] = field(default_factory=dict)
     function_values: Mapping[str, Any] = field(default_factory=dict)
+    prepared: Preparation = field(default_factory=dict)
 
     def build(self, module: ModuleType) -> Any:
-        """Return the module that one version of the file builds, with the changed flags. Raises
-        what the constructor raises."""
-        return with_flags(builder_of(self.name, self.values), self.flags)(module)
+        """Return the module that one version of the file builds, prepared and with the changed
+        flags. Raises what the constructor and the preparing methods raise."""
+        return with_flags(builder_of(self.name, self.values, self.prepared), self.flags)(module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,38 +92,62 @@ def try_values(
     seconds: float,
     first_spec: Spec | None = None,
     function_values: Mapping[str, Any] = MappingProxyType({}),
+    prepared: Preparation | None = None,
 ) -> Instance | Failure:
     """Build the original of a class, or call a function that does, with some values, and look for
     inputs; return the instance, or the failure where it is not built or accepts no inputs.
 
     `seconds` of CPU time are for a search of inputs; with 0 only guesses are tried. `first_spec` is
     tried before all other inputs; `function_values` are the values that a function gives the class
-    by itself. A model with too many parameters (`config_trials.LARGEST`) is a failure.
+    by itself. A model with too many parameters (`config_trials.LARGEST`) is a failure. The methods
+    of `prepared` are called first; where it is None, those of `preparations` are tried after a
+    model accepted no inputs without them.
     """
-    all_values = {**function_values, **values}
+    builder = builder_of(name, values, prepared or {})
     counter = OperationCounter()
     try:
         with session.ledger.step("original", "", f"build {name}"):
-            refuse_large(builder_of(name, values), session.original)
+            refuse_large(builder, session.original)
             with counter:
-                model = switch_mode(
-                    build_seeded(0, builder_of(name, values), session.original), False
-                )
+                model = switch_mode(build_seeded(0, builder, session.original), False)
     except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
         if _has_started_groups(error, session):
-            return try_values(name, values, session, seconds, first_spec, function_values)
+            return try_values(name, values, session, seconds, first_spec, function_values, prepared)
         reason = f"{not_built_message(values)}{type(error).__name__}: {str(error)[:200]}"
         return Failure(False, reason, counter.count, drop_traceback(error))
+    find = functools.partial(
+        input_guesses.find_accepted,
+        inner=True,
+        width=guessed_slots.width_of(model),
+        image=_image_side({**function_values, **values}),
+        seconds=seconds,
+        first_spec=first_spec,
+        one_batch=bool(prepared),
+    )
+    outcome = _with_inputs(model, name, find, session)
+    if not isinstance(outcome, Failure):
+        return Instance(
+            name, values, *outcome, function_values=function_values, prepared=prepared or {}
+        )
+    for preparation in preparations(model, session.original) if prepared is None else ():
+        other = try_values(name, values, session, seconds, first_spec, function_values, preparation)
+        if isinstance(other, Instance):
+            return other
+        outcome = max(outcome, other, key=lambda failure: failure.progress)
+    return outcome
+
+
+def _with_inputs(
+    model: Any,
+    name: str,
+    find: Callable[[Any], input_guesses.AcceptedInputs],
+    session: Session,
+) -> tuple[input_guesses.AcceptedInputs, input_guesses.Calls] | Failure:
+    """Return the inputs of a built model that `find` finds, and the function that makes its calls,
+    or the failure where the model accepts none."""
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            accepted = input_guesses.find_accepted(
-                model,
-                inner=True,
-                width=guessed_slots.width_of(model),
-                image=_image_side(all_values),
-                seconds=seconds,
-                first_spec=first_spec,
-            )
+            accepted = find(model)
         calls = accepted.calls(model)
         calls(0)
     except input_guesses.NoInputs as error:
@@ -129,7 +157,7 @@ def try_values(
         return Failure(True, str(error))
     except Exception as error:  # noqa: BLE001 - odd constructor values mislead the search; returned as the reason
         return Failure(True, f"no inputs were made: {type(error).__name__}: {str(error)[:200]}")
-    return Instance(name, values, accepted, calls, function_values=function_values)
+    return accepted, calls
 
 
 def _has_started_groups(error: Exception, session: Session) -> bool:
@@ -154,15 +182,20 @@ def _has_started_groups(error: Exception, session: Session) -> bool:
 def _image_side(values: Mapping[str, Any]) -> Any:
     """Return the value of a constructor that is the side of images, or their sides, in pixels; None
     where it has none."""
-    names = [name for name in IMAGE_SIDE_FIELDS if name in values]
+    names = [name for name in MAP_SIDE_FIELDS if name in values]
     return values[names[0]] if names else None
 
 
-def builder_of(name: str, values: Mapping[str, Any]) -> Any:
+def builder_of(
+    name: str, values: Mapping[str, Any], prepared: Preparation = MappingProxyType({})
+) -> Any:
     """Return a function of a version's module that calls its class or function `name` with copies
-    of the values, in which objects get the classes of that version."""
-    return lambda module: getattr(module, name)(
-        **{key: adopt_classes(copy.deepcopy(value), module) for key, value in values.items()}
+    of the values, in which objects get the classes of that version, and makes the model ready."""
+    return lambda module: prepare(
+        getattr(module, name)(
+            **{key: adopt_classes(copy.deepcopy(value), module) for key, value in values.items()}
+        ),
+        prepared,
     )
 
 
@@ -172,19 +205,25 @@ def show_values(values: Mapping[str, Any]) -> str:
 
 
 def subject_of(instance: Instance) -> Subject:
-    """Return the subject of an instance; its name has the values and the changed flags."""
+    """Return the subject of an instance; its name has the values, the changed flags, and what is
+    called before."""
     description = ", ".join(
         filter(
             None,
             (
                 show_values(instance.values),
                 *(f"{name}={value}" for name, value in instance.flags.items()),
+                *(
+                    f"after {name}({show_values(sizes)})"
+                    for name, sizes in instance.prepared.items()
+                ),
             ),
         )
     )
     recipe = recipe_of(instance.name, instance.values)
     if recipe:
         recipe["flags"] = dict(instance.flags)
+        recipe["prepared"] = dict(instance.prepared)
     return Subject(
         f"{instance.name}({description})", "inference", instance.build, instance.calls, recipe
     )

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
+import torch
+
 from regraft.verification.child.checks.source_reads import syntax_of_class
 from regraft.verification.child.drivers import (
     config_shrinking,
@@ -53,7 +55,7 @@ def guesses(
     parameters = _constructor_parameters(cls)
     path = Path(str(module.__file__))
     config_names = config_sources.config_parameters(parameters, module, source)
-    noted = {**_networks(cls, parameters), **noted}
+    noted = {**_networks(cls, parameters), **_activation_classes(cls, parameters), **noted}
     for config in _configs_to_try(cls, parameters, config_names, module, source, configs):
         fixed_values = {**noted, **dict.fromkeys(config_names, config)}
         yield from _guesses_with_config(parameters, config, fixed_values)
@@ -75,6 +77,30 @@ def _networks(cls: type, parameters: list[inspect.Parameter]) -> dict[str, Stand
         if _is_required(parameter) and is_unknown and not called.isdisjoint(names):
             networks[parameter.name] = StandInNetwork(_number_of_results(names, assignments))
     return networks
+
+
+def _activation_classes(
+    cls: type, parameters: list[inspect.Parameter]
+) -> dict[str, type[torch.nn.Module]]:
+    """Return a class of activations by name for each parameter without a default, or with None,
+    from which the constructor of a class makes a layer without arguments (`activation()`)."""
+    constructors = (
+        node
+        for node in ast.walk(syntax_of_class(cls))
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    )
+    called = {
+        node.func.id
+        for constructor in constructors
+        for node in ast.walk(constructor)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if not node.args and all(keyword.arg == "inplace" for keyword in node.keywords)
+    }
+    return {
+        parameter.name: torch.nn.SiLU
+        for parameter in parameters
+        if parameter.name in called and parameter.default in (None, parameter.empty)
+    }
 
 
 def _targets_of(name: str, assignments: list[ast.Assign]) -> Iterator[str]:
@@ -162,7 +188,7 @@ def _values_of_parameters(
 ) -> dict[str, Any]:
     """Return a value for each required parameter, from `fixed_values` or else a guess, and the
     defaults of the others where these are plain or None; parameters with another default are left
-    out."""
+    out. A class among `fixed_values` also takes the place of None."""
     values: dict[str, Any] = {}
     for parameter in parameters:
         if _is_required(parameter):
@@ -170,6 +196,8 @@ def _values_of_parameters(
             values[parameter.name] = (
                 _guess_value(parameter, config) if fixed_value is None else fixed_value
             )
+        elif parameter.default is None and isinstance(fixed_values.get(parameter.name), type):
+            values[parameter.name] = fixed_values[parameter.name]
         elif parameter.default is None or isinstance(parameter.default, _PLAIN):
             values[parameter.name] = parameter.default
     return values

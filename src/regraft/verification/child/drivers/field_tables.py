@@ -285,6 +285,10 @@ DIMENSION_FIELDS: Mapping[str, tuple[tuple[str, ...], str | int]] = {
     "pooled": (("pooled_projection_dim",), "hidden"),
     "layers": (("num_hidden_layers", "num_layers", "encoder_layers", "n_layer"), LAYERS),
     "heads": ((ATTENTION_HEADS_FIELD, "num_heads", "n_head", "n_heads"), HEADS),
+    "key value heads": (
+        ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "n_local_heads"),
+        "heads",
+    ),
     "head": (("head_dim",), "hidden by heads"),
     "image": (("image_size", "img_size", "input_size"), 32),
     "channels": (("num_channels", "in_channels", "in_chans"), 3),
@@ -308,6 +312,15 @@ STRIDES_FIELD = "conv_stride"
 STRIDE = 200
 # The side of images as a parameter of a constructor or an attribute of a module.
 IMAGE_SIDE_FIELDS = ("img_size", "image_size", "image_resolution", "input_resolution")
+# The side of the maps that a layer takes, as a parameter of its constructor.
+MAP_SIDE_FIELDS = (*IMAGE_SIDE_FIELDS, "resolution")
+# Sizes for the parameters of a method that makes a model ready, such as its caches: as many rows as
+# the largest batch of the inputs has, and more positions than they have; and the device.
+PREPARED_SIZES: tuple[tuple[Names, int | str], ...] = (
+    (Names(r"batch|^bsz?$"), 3),
+    (Names(r"len|seq|positions|tokens|^(max_)?size$|steps"), 512),
+    (Names(r"^device$"), "cpu"),
+)
 # The configuration of the text in one of several inputs, and the width of its model.
 TEXT_CONFIG_FIELD, TEXT_WIDTH_FIELD = "text_config", "hidden_size"
 # The ends of a field with the token that stands for an image, as in `image_token_id`.

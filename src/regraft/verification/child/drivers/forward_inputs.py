@@ -53,11 +53,14 @@ INPUTS: tuple[tuple[str, str, Dimensions], ...] = (
         "pair",
         ("batch", "heads", "length", HIDDEN // HEADS),
     ),
+    (r"^(kv_cache|cache_kv)$", "pair", ("batch", "length", "key value heads", "head")),
     (r"^(position_embeddings|rotary_pos_emb)$", "pair", ("batch", "length", "head")),
+    (r"^(freqs|pos)_cis$", "rotation", ("length", "head")),
     (r"cu_seq_?lens", "bounds", ("length",)),
     (r"^(lengths|lens)$|_lengths$|_lens$", "lengths", ("batch", "length")),
     (r"^edge_index$|^edges$", "edges", (2, "length")),
     (r"position_ids$", "range", ("batch", "length")),
+    (r"^(input|cache|write)_pos(itions?)?$|^kv_write_indices$", "range", ("length",)),
     # text, and the weights of a function
     (
         r"(_ids|^ids|^idx|_index|_indices|^index|^indices|^labels?|^tags?|^targets?|^tokens?|_tokens?)$",

@@ -70,7 +70,7 @@ def guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[
     convolution or a table of embeddings. The arguments are those of
     `find_accepted`. Raises LookupError where no value can be guessed for a plain parameter.
     """
-    sizes = Sizes(config_of(model), width)
+    sizes = Sizes(config_of(model), width, model if inner else None)
     names = signature_of(model).parameters
     is_layer = TIME_INPUT not in names and (inner or LAYER_INPUT in names)
     listed = described_shapes.listed_slots(model.forward, sizes, config_of(model))

@@ -8,7 +8,7 @@ for changes of the guesses (`input_repairs.search`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,8 @@ from regraft.verification.child.drivers.slot_values import make_call
 # accepts. The later pairs are for models whose batch statistics need two rows, and for those that
 # take one length only.
 SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
+# For those that take one batch only, such as that of their caches; where nothing else is accepted.
+ONE_BATCH_SIZES = (((3, 5), (3, 8)),)
 Calls = Callable[[int], tuple[Call, ...]]  # makes the calls of a seed
 
 
@@ -94,6 +96,7 @@ def find_accepted(
     image: Any = None,
     seconds: float = input_repairs.SECONDS,
     first_spec: Spec | None = None,
+    one_batch: bool = False,
 ) -> AcceptedInputs:
     """Return inputs that the model accepts in its present mode, which should be evaluation.
 
@@ -104,7 +107,8 @@ def find_accepted(
     `inner` models are layers: their masks are added to scores. `width` is the last dimension of a
     layer's inputs, 0 for a model; `image` is the side, or the sides, of images in pixels, None
     where they are not known. `first_spec` is tried before all guesses. `seconds` of CPU time are
-    for a search beyond the guesses; with 0 there is none.
+    for a search beyond the guesses; with 0 there is none. With `one_batch` inputs are taken, too,
+    that the model accepts with the batch of the search only.
 
     Raises NoInputs where the model accepts none, and LookupError where no value can be guessed for
     a required parameter that is no tensor.
@@ -116,9 +120,18 @@ def find_accepted(
         accepted = _accepted_when_completed(model, start, slots, failures)
         if accepted is not None:
             return _preferably_trained(model, accepted)
-    accepted = _accepted_after_search(model, slots, seconds, failures) if seconds > 0 else None
+    specs_of_one_size = [] if first_spec is None else [first_spec]
+    accepted = (
+        _accepted_after_search(model, slots, seconds, failures, specs_of_one_size)
+        if seconds > 0
+        else None
+    )
     if accepted is not None:
         return _preferably_trained(model, accepted)
+    for spec in specs_of_one_size if one_batch else ():
+        outcome = accepted_or_failed(model, spec, ONE_BATCH_SIZES)
+        if isinstance(outcome, AcceptedInputs):
+            return outcome
     raise NoInputs(failures[0], max(failures, key=lambda attempt: attempt.progress))
 
 
@@ -155,13 +168,14 @@ def _accepted_when_completed(
 
 
 def _accepted_after_search(
-    model: Any, slots: Spec, seconds: float, failures: list[Attempt]
+    model: Any, slots: Spec, seconds: float, failures: list[Attempt], specs_of_one_size: list[Spec]
 ) -> AcceptedInputs | None:
     """Search from each of the failed attempts, those that came furthest first; return the first
     inputs that the model accepts, or None where there are none within `seconds` of CPU time.
 
     One search takes at most 0.6 of the time, so that another start has some. Further attempts that
-    failed are appended to `failures`.
+    failed are appended to `failures`, and inputs that the model accepts at the size of the search,
+    but not at others, to `specs_of_one_size`.
     """
     deadline = time.process_time() + seconds
     for start in sorted(failures, key=lambda attempt: -attempt.progress):
@@ -213,9 +227,11 @@ def _starting_specs(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator
             yield spec
 
 
-def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
-    """Return the inputs with the first pair of `SIZES` at which the model accepts a specification,
-    or the first attempt that failed.
+def accepted_or_failed(
+    model: Any, spec: Spec, pairs: Sequence[tuple[tuple[int, int], tuple[int, int]]] = SIZES
+) -> AcceptedInputs | Attempt:
+    """Return the inputs with the first pair of sizes at which the model accepts a specification, or
+    the first attempt that failed.
 
     A specification that works with one row has to work in training, too, else larger batches are
     tried. Pairs after one that fails earlier than the first pair did are not tried. The model is
@@ -223,7 +239,7 @@ def accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | Attempt:
     """
     first_failure: Attempt | None = None
     tried_shapes = []
-    for sizes in SIZES:
+    for sizes in pairs:
         shapes = [[dim.at(sizes[0]) for dim in slot.dims] for slot in spec.values()]
         if shapes in tried_shapes:  # no argument depends on what these sizes differ in
             continue

@@ -229,6 +229,12 @@ SUGGESTIONS: _Table = (
         "TypeError: 'Tensor' object cannot be interpreted as an integer",
     ),
     Repair(
+        r"'numpy\.\w+' and 'Tensor'|'Tensor' and 'numpy\.\w+'|expected np\.ndarray \(got Tensor\)"
+        r"|^AttributeError: 'Tensor' object has no attribute '(astype|copy|tolist)'",
+        kind_fixers.give_arrays,
+        "TypeError: unsupported operand type(s) for *=: 'numpy.ndarray' and 'Tensor'",
+    ),
+    Repair(
         r"operator\.invert|\"bitwise_\w+\" not implemented for 'Float'",
         kind_fixers.give_truth_values,
         "TypeError: ~ (operator.invert) is only implemented on integer and Boolean-type tensors",

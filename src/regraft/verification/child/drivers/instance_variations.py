@@ -31,6 +31,7 @@ from regraft.verification.child.drivers.configuration_objects import (
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
 from regraft.verification.child.drivers.layers_of_inputs import names_tested_for
 from regraft.verification.child.drivers.module_flags import inverted_flags
+from regraft.verification.child.drivers.preparations import preparations
 from regraft.verification.child.drivers.size_fixers import WIDTH_MISMATCH
 from regraft.verification.child.drivers.subject_reach import measure_reach
 from regraft.verification.child.session import Session, build_seeded, switch_mode
@@ -84,12 +85,17 @@ def variation_subjects(instance: Instance, facts: FileFacts, session: Session) -
 
 
 def _variants(instance: Instance, facts: FileFacts, session: Session) -> Iterator[Instance]:
-    """Yield the instance with another flag of its modules, other inputs, another argument or
-    another configuration."""
+    """Yield the instance with another flag of its modules, with a method called before, with other
+    inputs, another argument or another configuration."""
     model = switch_mode(build_seeded(0, instance.build, session.original), False)
     for name, value in inverted_flags(model, session.original, session.changed, facts.hints.text):
         if name not in instance.flags:
             yield replace(instance, flags={**instance.flags, name: value})
+    for preparation in preparations(model, session.original) if not instance.prepared else ():
+        prepared = replace(instance, prepared=preparation)
+        outcome = _with_spec(prepared, instance.values, instance.accepted.spec, session)
+        if isinstance(outcome, Instance):
+            yield replace(outcome, flags=instance.flags)
     for paired in _with_option_and_argument(instance, model, session):
         yield replace(paired, flags=instance.flags)
     call_variants = further_calls.more_calls(
@@ -133,7 +139,15 @@ def _with_spec(
     instance: Instance, values: Mapping[str, Any], spec: Spec, session: Session
 ) -> Instance | Failure:
     """Return the instance with other values and inputs, or its failure."""
-    return try_values(instance.name, values, session, 0.0, spec, instance.function_values)
+    return try_values(
+        instance.name,
+        values,
+        session,
+        0.0,
+        spec,
+        instance.function_values,
+        instance.prepared or None,
+    )
 
 
 def _fitting_sizes(failure: Failure, values: Mapping[str, Any]) -> dict[str, int]:
@@ -184,9 +198,7 @@ def _with_values(
     instance: Instance, values: Mapping[str, Any], session: Session
 ) -> Instance | Failure:
     """Return the instance with other values, if it accepts the same inputs, or its failure."""
-    return try_values(
-        instance.name, values, session, 0.0, instance.accepted.spec, instance.function_values
-    )
+    return _with_spec(instance, values, instance.accepted.spec, session)
 
 
 def _with_another_flag(
@@ -219,6 +231,7 @@ def _with_other_inputs(
         session,
         _SEARCH_SECONDS,
         function_values=instance.function_values,
+        prepared=instance.prepared or None,
     )
     return variant if isinstance(variant, Instance) else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from regraft.verification.child.drivers.argument_slots import (
     BATCH,
@@ -57,6 +58,24 @@ def _names_with_parts(tree: ast.AST) -> frozenset[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.value, ast.Name)
     )
+
+
+def give_arrays(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs in which arrays of NumPy take the place of all tensors: with token ids in all of
+    them, where the innermost statement of the error names one with token ids, then with what they
+    hold; then of those that the statement names."""
+    tensors = {k: slot for k, slot in problem.spec.items() if slot.kind not in NO_TENSORS}
+    names = _names_in(parsed_statement(problem.statement))
+    named = {name: slot for name, slot in tensors.items() if name in names}
+    tokens = next((slot for slot in named.values() if slot.kind == "ids"), None)
+    alternatives = [tensors, named]
+    if tokens is not None:
+        # `torch.LongTensor` takes an array of real numbers without an error
+        whole = {k: tokens if slot.kind == "normal" else slot for k, slot in tensors.items()}
+        alternatives.insert(0, whole)
+    for changed in alternatives:
+        arrays = {name: replace(slot, is_array=True) for name, slot in changed.items()}
+        yield {**problem.spec, **arrays}
 
 
 def give_indices(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.call_arguments import Call, array_of
 from regraft.verification.child.drivers.argument_slots import BUILT, GRID, Slot, Spec
 
 Shape = tuple[int, ...]
@@ -66,7 +66,8 @@ def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     `_MAKERS`, such as "additive"."""
     shape = tuple(dim.at(size) for dim in slot.dims)
     make_kind = _MAKERS.get(slot.kind)
-    return torch.zeros(shape) if make_kind is None else make_kind(slot, shape, generator)
+    value = torch.zeros(shape) if make_kind is None else make_kind(slot, shape, generator)
+    return array_of(value) if slot.is_array else value
 
 
 # The functions `_make_KIND(slot, shape, generator)` make the values of one kind; the generator is
@@ -114,6 +115,12 @@ def _make_patches(_: Slot, shape: Shape, generator: Any) -> Any:
 def _make_pair(_: Slot, shape: Shape, generator: Any) -> Any:
     """Return two tensors of random numbers, each of the shape."""
     return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+
+
+def _make_rotation(_: Slot, shape: Shape, generator: Any) -> Any:
+    """Return complex numbers of length 1, half as many in the last dimension as the shape says."""
+    angles = torch.randn(*shape[:-1], shape[-1] // 2, generator=generator)
+    return torch.polar(torch.ones_like(angles), angles)
 
 
 def _make_list(slot: Slot, shape: Shape, generator: Any) -> Any:
@@ -178,6 +185,7 @@ _MAKERS: Mapping[str, Callable[[Slot, Shape, Any], Any]] = {
     "patches": _make_patches,
     "every other": lambda _, shape, __: (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone(),
     "pair": _make_pair,
+    "rotation": _make_rotation,
     "bounds": lambda _, shape, __: torch.tensor([0, shape[0]], dtype=torch.int32),
     "grid": _make_grid,
     "lengths": _make_lengths,
