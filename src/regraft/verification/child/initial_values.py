@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,31 +14,46 @@ from regraft.verification.child.result_comparison import close
 
 _VALUES = 20_000  # values of each tensor from which on no more models are built
 _MOST, _FEWEST = 64, 4  # models of either version
+_SECONDS = 3.0  # of processor time, after which no more models are built
 _FALSE_ALARM = 1e-9  # chance that equal distributions are called different
 _LONGEST = 500_000  # elements of a tensor from which on it is left to the mean and spread
 
 Build = Callable[[int], tuple[Any, Any]]
 
 
-def initial_difference(original: Any, changed: Any, build: Build) -> Difference | None:
+def initial_difference(
+    original: Any, changed: Any, build: Build, *, brief: bool = False
+) -> Difference | None:
     """Return the first difference of tensors with random initial values between two models that
     were made with one seed, or None.
 
     Numbers may be drawn in another order. So where values differ, both models are built with
     further seeds (`build` returns them): elements that the original always starts alike must have
     these values, the same numbers must not be drawn for another result, and all values together
-    must have one distribution.
+    must have one distribution. There are `_FEWEST` seeds if `brief`, or if they take `_SECONDS` of
+    processor time.
     """
     names = list(_names_of_other_values(original.state_dict(), changed.state_dict()))
     if not names:
         return None
     fewest = min(original.state_dict()[name].numel() for name in names)
-    count = max(_FEWEST, min(_MOST, math.ceil(_VALUES / fewest)))
+    count = _FEWEST if brief else max(_FEWEST, min(_MOST, math.ceil(_VALUES / fewest)))
     samples: dict[str, list[tuple[Any, Any]]] = {name: [] for name in names}
+    deadline = time.process_time() + _SECONDS
     for seed in range(count):
         states = [model.state_dict() for model in build(seed)]
         for name in names:
             samples[name].append((_numbers(states[0][name]), _numbers(states[1][name])))
+        if seed == _FEWEST - 1 and (difference := _difference_of(samples)):
+            return difference
+        if seed >= _FEWEST and time.process_time() > deadline:
+            break
+    return _difference_of(samples)
+
+
+def _difference_of(samples: Mapping[str, list[tuple[Any, Any]]]) -> Difference | None:
+    """Return the first difference of initial values by name, each a list of pairs of the values in
+    both versions, or None."""
     for name, pairs in samples.items():
         sentence = _describe_difference(
             torch.stack([first for first, _ in pairs]), torch.stack([second for _, second in pairs])

@@ -89,7 +89,8 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
         )
     ledger.note_level("builds")
     difference = _fresh_difference(original, changed, session.strict)
-    difference = difference or _initial_difference(original, changed, subject, session)
+    if difference is None and seed == 0:
+        difference = _initial_difference(original, changed, subject, session)
     difference = difference or hook_difference(original, changed)
     difference = difference or _attribute_difference(original, changed, subject, seed, session)
     if difference is None and seed == 0 and not session.by_rules:
@@ -107,7 +108,11 @@ def _initial_difference(
     original: Any, changed: Any, subject: Subject, session: Session
 ) -> Difference | None:
     """Return the first difference of random initial values over several seeds, or None; also None
-    where one of the versions cannot be built with one of them."""
+    where one of the versions cannot be built with one of them, and where there was none in an
+    earlier comparison of the subject. Adds to `session.widened`."""
+    key = "", f"initial values of {subject.name} {subject.recipe}"
+    if key in session.widened:
+        return None
 
     def build(seed: int) -> tuple[Any, Any]:
         """Return the model of either version, built with a seed."""
@@ -119,11 +124,14 @@ def _initial_difference(
         return models[0], models[1]
 
     try:
-        return initial_difference(original, changed, build)
+        difference = initial_difference(original, changed, build, brief=bool(session.planted))
     except Exception:  # noqa: BLE001 - the first pair was built, and is compared
-        return None
+        difference = None
     finally:
         session.rewind()
+    if difference is None and not session.planted:
+        session.widened.add(key)
+    return difference
 
 
 def _difference_in_other_settings(
