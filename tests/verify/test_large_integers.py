@@ -97,12 +97,12 @@ def test_a_mark_stands_among_integers() -> None:
     assert not list(calls_with_a_mark(Call((torch.ones(2),), {}), -100))
 
 
-def test_real_numbers_stand_for_whole_ones_where_there_are_no_others() -> None:
+def test_real_numbers_stand_for_truth_values_where_there_are_no_others() -> None:
     mask = torch.tensor([True, False])
-    calls = list(calls_with_real_numbers(Call((mask, torch.arange(2)), {})))
+    calls = list(calls_with_real_numbers(Call((mask, mask, torch.arange(2)), {})))
     assert [[tensor.dtype for tensor in call.args] for call in calls] == [
-        [torch.float32, torch.int64],
-        [torch.bool, torch.float32],
+        [torch.float32, torch.bool, torch.int64],
+        [torch.bool, torch.float32, torch.int64],
     ]
     assert not list(calls_with_real_numbers(Call((mask, torch.ones(2)), {})))
 

@@ -91,7 +91,8 @@ def _calls_with_a_list(call: Call) -> Iterator[Call]:
 
 def calls_with_real_numbers(call: Call) -> Iterator[Call]:
     """Yield, for a call without floating inputs, the call with real numbers in the place of one of
-    its first tensors, in turn: inputs are often guessed from the first format that is accepted."""
+    its first tensors of truth values, in turn: inputs are guessed in the first format that is
+    accepted, and `masked_fill` accepts no other one in the place of its mask."""
     if any(map(_is_floating, tensors(call))):
         return
     generator = torch.Generator().manual_seed(0)
@@ -100,8 +101,9 @@ def calls_with_real_numbers(call: Call) -> Iterator[Call]:
         """Return random real numbers in the shape of a tensor."""
         return torch.randn(tensor.shape, generator=generator)
 
-    for number, _ in itertools.islice(enumerate(tensors(call)), _SINGLE):
-        yield _with_one_changed(call, number, draw, "in real numbers")
+    for number, tensor in itertools.islice(enumerate(tensors(call)), _SINGLE):
+        if tensor.dtype == torch.bool:
+            yield _with_one_changed(call, number, draw, "in real numbers")
 
 
 def _with_one_changed(
