@@ -226,6 +226,8 @@ def test_the_source_tells_which_forms_an_option_has() -> None:
     assert _forms("kernel", 3, "isinstance(stride, int)") == []
     assert _forms("act", "gelu", "FUNCTIONS[act.lower()]") == ["GELU"]
     assert _forms("act", "gelu", "FUNCTIONS[act]") == []
+    assert _forms("act", "gelu", "act.strip().lower()") == ["GELU", " gelu "]
+    assert _forms("act", "quick_gelu", "act.replace('-', '_')") == ["quick-gelu"]
     options: Mapping[str, Any] = {"affine": True}
     assert _forms("options", options, "options.get('bias', False), 'affine' in options") == [
         {"affine": True, "bias": True}

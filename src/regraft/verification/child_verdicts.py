@@ -8,6 +8,7 @@ from typing import Any
 from regraft.verification.child_job import Job
 from regraft.verification.containment_hints import kept_back_names, with_hint
 from regraft.verification.definition_changes import Change
+from regraft.verification.lost_messages import lost_messages
 from regraft.verification.missing_evidence import evidence_of, missing_comparison, missing_evidence
 from regraft.verification.reproducer_script import write_reproducer
 from regraft.verification.torchscript_and_fx_uses import transforms_applied_to
@@ -29,6 +30,9 @@ def verdict_on(
         evidence["same program"] = True
         if status == "unproven" and not result.get("fatal"):
             status, reason = "proved", ""
+    if status == "proved" and not job.terms.by_rules:
+        losses = lost_messages(job.source, job.changed, change.definition)
+        evidence["losses"] = [*record.get("losses", ()), *losses]
     domain = _with_containment(record.get("domain", {}), job)
     if domain:
         evidence["domain"] = domain

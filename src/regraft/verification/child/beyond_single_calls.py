@@ -153,7 +153,7 @@ def _examine_over_time(subject: Subject, session: Session) -> None:
 def _examine_capture(subject: Subject, session: Session) -> None:
     """Run the first recorded call of each unrefuted definition without data, capture, script and
     trace it in both versions, in evaluation and float32; refute a definition by the first
-    difference.
+    difference. Functions without tensors are left out.
 
     Records get what agreed (`also_compared`), what only the original could do without being wrong
     in the changed version (`losses`), and `captured`, by which a definition is examined once only.
@@ -166,7 +166,8 @@ def _examine_capture(subject: Subject, session: Session) -> None:
         recorder = record_calls(setting, session)
         for entry in recorder.calls if recorder is not None else ():
             record = session.ledger.records[entry.definition]
-            if record.refuted or record.captured or not has_counterpart(entry, setting, session):
+            is_done = record.refuted or record.captured or entry.plain
+            if is_done or not has_counterpart(entry, setting, session):
                 continue
             record.captured = True
             sides = sides_of(entry, setting, session)

@@ -17,8 +17,8 @@ from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.running_classes import classes_running, is_module_class
 
-# the types of arguments that describe a tensor to make
-_PLAIN = (bool, int, float, str, tuple, list, torch.dtype, torch.device, type(None))
+# the types of arguments that are no tensors, and describe what to make
+_PLAIN = (bool, int, float, str, tuple, list, dict, torch.dtype, torch.device, type(None))
 INSTANCES = 2
 CALLS = 3
 
@@ -26,11 +26,12 @@ CALLS = 3
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """One call of a changed definition: of the module at `path`, or of a function where `path` is
-    None."""
+    None. `plain` tells that the function neither takes nor returns tensors."""
 
     definition: str
     path: str | None
     call: Call
+    plain: bool = False
 
 
 @dataclass(slots=True)
@@ -49,10 +50,16 @@ class Recorder:
     ran: set[str] = field(default_factory=set)
 
     def record_call(
-        self, definition: str, path: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        definition: str,
+        path: str | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        plain: bool = False,
     ) -> None:
         """Append a snapshot of a call to `calls`, unless there are enough of its definition or of
-        its path, or the path has a call with equal shapes."""
+        its path, or the path has a call with equal shapes. `plain` as in `Recorded`."""
         recorded_calls = [entry for entry in self.calls if entry.definition == definition]
         paths = {entry.path for entry in recorded_calls}
         calls_of_path = [entry for entry in recorded_calls if entry.path == path]
@@ -60,7 +67,7 @@ class Recorder:
             return
         call = call_arguments.snapshot(args, kwargs, self.model)
         if not any(_has_equal_shapes(entry.call, call) for entry in calls_of_path):
-            self.calls.append(Recorded(definition, path, call))
+            self.calls.append(Recorded(definition, path, call, plain))
 
     def note_run_of(self, cls: type) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
         """Return a function that adds the qualified name of a class to `ran`, whatever the
@@ -70,9 +77,13 @@ class Recorder:
 
 def _has_equal_shapes(a: Call, b: Call) -> bool:
     """Return whether two calls have tensors of equal shapes, the same number of positional
-    arguments and the same names of keyword arguments in the same order."""
+    arguments and the same names of keyword arguments in the same order; without tensors, equal
+    arguments."""
+    shapes = call_arguments.shapes(a)
+    if not shapes and call_arguments.shapes(b) == shapes:
+        return repr((a.args, dict(a.kwargs))) == repr((b.args, dict(b.kwargs)))
     return (
-        call_arguments.shapes(a) == call_arguments.shapes(b)
+        call_arguments.shapes(b) == shapes
         and len(a.args) == len(b.args)
         and list(a.kwargs) == list(b.kwargs)
     )
@@ -188,7 +199,7 @@ def _watched_forward(
 
 def _recording_function(recorder: Recorder, name: str, function: FunctionType) -> Any:
     """Return a function that calls `function` and records its calls with at least one tensor among
-    the arguments, and those with plain values alone that make tensors."""
+    the arguments, and those with plain values alone that return something."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -198,8 +209,8 @@ def _recording_function(recorder: Recorder, name: str, function: FunctionType) -
             recorder.record_call(name, None, args, kwargs)
             return function(*args, **kwargs)
         result = function(*args, **kwargs)
-        if all(isinstance(argument, _PLAIN) for argument in arguments) and _has_tensor(result):
-            recorder.record_call(name, None, args, kwargs)
+        if all(isinstance(argument, _PLAIN) for argument in arguments) and result is not None:
+            recorder.record_call(name, None, args, kwargs, plain=not _has_tensor(result))
         return result
 
     return call

@@ -17,9 +17,10 @@ from regraft.verification.child import weights
 from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.initial_values import initial_difference, starts_alike
 from regraft.verification.child.property_leaves import property_leaves
 from regraft.verification.child.registered_hooks import hook_difference
-from regraft.verification.child.result_comparison import close, describe_differences, is_close
+from regraft.verification.child.result_comparison import describe_differences, is_close
 from regraft.verification.child.session import Session, build_seeded
 from regraft.verification.child.state_leaves import attribute_leaves
 from regraft.verification.child.torch_modes import default_format
@@ -88,6 +89,8 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
         )
     ledger.note_level("builds")
     difference = _fresh_difference(original, changed, session.strict)
+    if difference is None and seed == 0:
+        difference = _initial_difference(original, changed, subject, session)
     difference = difference or hook_difference(original, changed)
     difference = difference or _attribute_difference(original, changed, subject, seed, session)
     if difference is None and seed == 0 and not session.by_rules:
@@ -99,6 +102,36 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
     if difference is None:
         ledger.note_level("state_dict")
     return difference or Pair(original, changed)
+
+
+def _initial_difference(
+    original: Any, changed: Any, subject: Subject, session: Session
+) -> Difference | None:
+    """Return the first difference of random initial values over several seeds, or None; also None
+    where one of the versions cannot be built with one of them, and where there was none in an
+    earlier comparison of the subject. Adds to `session.widened`."""
+    key = "", f"initial values of {subject.name} {subject.recipe}"
+    if key in session.widened:
+        return None
+
+    def build(seed: int) -> tuple[Any, Any]:
+        """Return the model of either version, built with a seed."""
+        models = []
+        for module in (session.original, session.changed):
+            session.rewind()
+            with _fill_uninitialised():
+                models.append(build_seeded(seed, subject.build, module))
+        return models[0], models[1]
+
+    try:
+        difference = initial_difference(original, changed, build, brief=bool(session.planted))
+    except Exception:  # noqa: BLE001 - the first pair was built, and is compared
+        difference = None
+    finally:
+        session.rewind()
+    if difference is None and not session.planted:
+        session.widened.add(key)
+    return difference
 
 
 def _difference_in_other_settings(
@@ -249,7 +282,7 @@ def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference |
             )
             return Difference(name, f"in the state_dict {sentence}")
         constant = value.numel() > 0 and bool((value == value.flatten()[0]).all())
-        if constant and not close(value, changed_value):
+        if constant and not starts_alike(value, changed_value):
             return Difference(name, f"{name} starts with other values than the original's constant")
         if not constant and not _has_equal_distribution(value, changed_value):
             return Difference(name, f"{name} starts with values of another distribution")
@@ -339,7 +372,7 @@ def _buffer_difference(
     None; new buffers do not count."""
     for name, value in original_buffers.items():
         changed_value = changed_buffers.get(name)
-        if not is_close(value, changed_value):
+        if not is_close(value, changed_value) or not starts_alike(value, changed_value):
             return Difference(name, f"the buffer {name} is missing or has another initial value")
     return None
 

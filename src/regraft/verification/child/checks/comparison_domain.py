@@ -29,7 +29,9 @@ from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.condition_kinds import is_predicate
 from regraft.verification.child.checks.format_variants import formats_to_try
 from regraft.verification.child.checks.late_attributes import is_mode_or_rate, late_stores_of_file
+from regraft.verification.child.checks.source_reads import literal_value
 from regraft.verification.child.checks.stores_after_construction import LateStore
+from regraft.verification.child.checks.text_variants import texts_of
 from regraft.verification.child.checks.value_variants import NOT_FINITE
 from regraft.verification.child.session import Session
 from regraft.verification.definition_changes import Change
@@ -45,6 +47,14 @@ _ORDERING = frozenset(
 # Ops that assume finite numbers: their kernels may return other results for NaN and infinity
 # (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
+_MARKS = 4  # the most whole numbers with a meaning that are tried
+# Names of conversions to floating numbers, and of functions that make them of integers.
+_FLOATING = frozenset(
+    {
+        *("float", "double", "half", "to", "type", "type_as", "float16", "bfloat16"),
+        *("float32", "float64", "div", "true_divide", "sqrt", "log", "log2", "pow", "mean"),
+    }
+)
 _NOT_EXACT_IN_HALF = 2050  # a length with positions that float16 rounds
 
 
@@ -61,8 +71,10 @@ class Domain:
     not read anywhere. `compared_attributes` are those that tests around changed lines compare.
     `formats` are the kinds of number formats that the definition gives a reason to try. `combines`
     tells that attributes also change in pairs, and that widths become odd, `excludes` that excluded
-    positions are NaN, `ties` that results of layers are equal in pairs; for changes by rules these
-    are False, and there are no compared attributes and no formats.
+    positions are NaN, `ties` that results of layers are equal in pairs. `texts` are those of the
+    code, `rounds` tells that changed lines may make floating numbers of integers, `marks` are whole
+    numbers that stand for something else (-100 for no label). For changes by rules these are False,
+    and there are no compared attributes, formats, texts and marks.
     """
 
     constants: Constants
@@ -78,6 +90,9 @@ class Domain:
     combines: bool = False
     excludes: bool = False
     ties: bool = False
+    texts: tuple[str, ...] = ()
+    rounds: bool = False
+    marks: tuple[int, ...] = ()
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -114,7 +129,54 @@ def _new_domain(definition: str, session: Session) -> Domain:
         combines=not session.by_rules,
         excludes=excludes,
         ties=ties,
+        texts=() if session.by_rules else _texts_in(versions),
+        rounds=not session.by_rules and any(map(_may_round, nodes)),
+        marks=() if session.by_rules else _marks_in(versions),
     )
+
+
+def _marks_in(versions: list[tuple[Change, ModuleType]]) -> tuple[int, ...]:
+    """Return whole numbers below -1 in both versions of a definition, and those with which they
+    compare for equality; 0 to 2 are tried anyway."""
+    numbers: dict[int, None] = {}
+    for change, module in versions:
+        definition = definition_node(module, change.definition)
+        for node in ast.walk(definition) if definition is not None else ():
+            lowest: float = math.inf
+            match node:
+                case ast.Compare(ops=[ast.Eq() | ast.NotEq()], comparators=[part]):
+                    value, lowest = literal_value(part), 3
+                case ast.UnaryOp():
+                    value = literal_value(node)
+                case _:
+                    continue
+            if type(value) is int and (value < -1 or value >= lowest):
+                numbers[value] = None
+    return tuple(numbers)[:_MARKS]
+
+
+def _may_round(node: ast.expr) -> bool:
+    """Return whether an expression may make a floating number of an integer: a quotient, a number
+    with a fraction, a conversion."""
+    match node:
+        case ast.BinOp(op=ast.Div()) | ast.Constant(value=float()):
+            return True
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name in _FLOATING
+    return False
+
+
+def _texts_in(versions: list[tuple[Change, ModuleType]]) -> tuple[str, ...]:
+    """Return texts of both versions of a definition, those of the changed lines first."""
+    definitions = (
+        (definition_node(module, change.definition), module) for change, module in versions
+    )
+    nodes = itertools.chain(
+        ((changed_nodes(*pair), pair[1]) for pair in versions),
+        ((ast.walk(node), module) for node, module in definitions if node is not None),
+    )
+    texts = itertools.chain.from_iterable(texts_of(*pair) for pair in nodes)
+    return tuple(dict.fromkeys(texts))
 
 
 def _constants_of_versions(

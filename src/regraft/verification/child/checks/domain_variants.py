@@ -28,7 +28,11 @@ from regraft.verification.child.checks.attribute_variants import (
 )
 from regraft.verification.child.checks.code_constants import Constants
 from regraft.verification.child.checks.comparison_domain import Domain
-from regraft.verification.child.checks.format_variants import FRACTIONS, calls_in_other_formats
+from regraft.verification.child.checks.format_variants import (
+    FRACTIONS,
+    calls_in_other_formats,
+    calls_with_real_numbers,
+)
 from regraft.verification.child.checks.late_attributes import late_calls
 from regraft.verification.child.checks.mask_variants import (
     added_mask_calls,
@@ -49,16 +53,21 @@ from regraft.verification.child.checks.size_variants import (
     reranked_calls,
     resized_calls,
 )
+from regraft.verification.child.checks.text_variants import calls_with_other_texts
 from regraft.verification.child.checks.unequal_axes import balance_axes, lengthen_axes, shorten_axes
 from regraft.verification.child.checks.value_variants import (
+    calls_with_a_mark,
+    calls_with_large_integers,
     calls_with_numbers_in_buffers,
     tenth_of,
     valued_calls,
     with_undefined_end,
 )
+from regraft.verification.child.time_limit import limit_time
 
 _HEADS = 2  # the most numbers of heads for which masks are made
 _COMPARED = 4  # the most numbers with which results are made equal
+_SECONDS = 1.0  # of processor time for a call with large numbers
 _OPTIONAL = 3  # the most calls with an optional input of which one axis becomes longer
 
 
@@ -109,13 +118,31 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from _reading_calls(call, target, domain)
     yield from calls_in_other_layouts(call)
     if domain.combines:
-        for formatted_call in calls_in_other_formats(call, domain.formats):
-            yield formatted_call
-            if formatted_call.label == FRACTIONS:
-                yield from calls_with_numbers_in_buffers(formatted_call, target.module)
-        yield from calls_with_other_buffers(call, target.module)
+        yield from _calls_in_other_forms(call, target, domain, accepts)
     if has_parameters:
         yield from altered_calls(call, _compared_numbers(target.module, domain), ties=domain.ties)
+
+
+def _calls_in_other_forms(
+    call: Call, target: Target, domain: Domain, accepts: Callable[[Call], bool]
+) -> Iterator[Call]:
+    """Yield calls in other number formats, with other buffers, texts, numbers that have a meaning
+    of their own or that floating numbers round, and real numbers in the place of others."""
+    for formatted_call in calls_in_other_formats(call, domain.formats):
+        yield formatted_call
+        if formatted_call.label == FRACTIONS:
+            yield from calls_with_numbers_in_buffers(formatted_call, target.module)
+    yield from calls_with_other_buffers(call, target.module)
+    yield from calls_with_other_texts(call, domain.texts)
+    for real_call in filter(accepts, calls_with_real_numbers(call)):
+        yield real_call
+        yield from valued_calls(
+            real_call, domain.constants, target.module, not_finite=domain.not_finite
+        )
+    for mark in domain.marks:
+        yield from calls_with_a_mark(call, mark)
+    if domain.rounds:
+        yield from (large for large in calls_with_large_integers(call) if _runs_soon(large, target))
 
 
 def _calls_with_other_axes(
@@ -204,6 +231,17 @@ def _opposite_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call
         outcome = _run(candidate, target)
         if outcome.error is None and outcome.is_finite():
             yield candidate
+
+
+def _runs_soon(call: Call, target: Target) -> bool:
+    """Return whether the original runs on a call without an error within `_SECONDS` of processor
+    time: a large number may be one of steps, or a size."""
+    late = TimeoutError("the original takes too long")
+    try:
+        with limit_time(_SECONDS, late, processor=True):
+            return _run(call, target).error is None
+    except TimeoutError:
+        return False
 
 
 def _run(call: Call, target: Target) -> Outcome:

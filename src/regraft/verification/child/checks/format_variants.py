@@ -59,6 +59,18 @@ def calls_in_other_formats(call: Call, kinds: frozenset[str]) -> Iterator[Call]:
             yield map_tensors(call, change, label, _KIND)
 
 
+def calls_in_bfloat16(call: Call, kinds: frozenset[str]) -> Iterator[Call]:
+    """Yield a call with all floating inputs in bfloat16 where `MIXED` is among the kinds, and it
+    has such inputs: parameters keep their format."""
+    if MIXED in kinds and any(map(_is_floating, tensors(call))):
+        yield map_tensors(
+            call,
+            lambda tensor: tensor.to(torch.bfloat16) if _is_floating(tensor) else tensor,
+            "inputs in bfloat16",
+            _KIND,
+        )
+
+
 def _mixed_calls(call: Call) -> Iterator[Call]:
     """Yield a call with one of its floating inputs in bfloat16, in turn; nothing for fewer than
     two."""
@@ -75,6 +87,23 @@ def _calls_with_a_list(call: Call) -> Iterator[Call]:
         is_plain = tensor.dtype != torch.bool and not is_mask(tensor)
         if is_plain and tensor.dim() > 0 and tensor.numel() <= _LONGEST_LIST:
             yield _with_one_changed(call, number, lambda tensor: tensor.tolist(), "as a list")
+
+
+def calls_with_real_numbers(call: Call) -> Iterator[Call]:
+    """Yield, for a call without floating inputs, the call with real numbers in the place of one of
+    its first tensors of truth values, in turn: inputs are guessed in the first format that is
+    accepted, and `masked_fill` accepts no other one in the place of its mask."""
+    if any(map(_is_floating, tensors(call))):
+        return
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(tensor: Any) -> Any:
+        """Return random real numbers in the shape of a tensor."""
+        return torch.randn(tensor.shape, generator=generator)
+
+    for number, tensor in itertools.islice(enumerate(tensors(call)), _SINGLE):
+        if tensor.dtype == torch.bool:
+            yield _with_one_changed(call, number, draw, "in real numbers")
 
 
 def _with_one_changed(

@@ -25,16 +25,16 @@ def other_forms(
     """Yield values of another form for an option of a file with the syntax tree `tree`: a tuple and
     a list of unequal numbers for a number, or the number for a tuple of equal ones, where the file
     tests the type of the option or makes a tuple of it; an iterator over a tuple or list that the
-    file makes a sequence of; a string in upper case where the file lowers it, or the other way
-    round; a mapping with an entry that the file looks up and that is missing, whose value is
+    file makes a sequence of; a string in another spelling that the file folds, strips or replaces;
+    a mapping with an entry that the file looks up and that is missing, whose value is
     another one than its default; the other members of an enumeration. `other_values` returns other
     values for a name and a plain value."""
     if isinstance(value, Enum):
         yield from (member for member in type(value) if member is not value)
     elif type(value) is int and _may_be_tuple(name, tree):
         yield from ((value, value + 2), [value, value + 1])
-    elif isinstance(value, str) and _is_folded(name, tree):
-        yield value.upper() if value.islower() else value.lower()
+    elif isinstance(value, str):
+        yield from _other_spellings(name, value, tree)
     elif isinstance(value, tuple | list):
         if len(set(map(repr, value))) == 1 and type(value[0]) is int and _may_be_tuple(name, tree):
             yield value[0]
@@ -81,15 +81,22 @@ def _becomes_sequence(name: str, tree: ast.Module) -> bool:
     )
 
 
-def _is_folded(name: str, tree: ast.Module) -> bool:
-    """Return whether a file calls `lower`, `upper` or `casefold` of a name or attribute, or of the
-    result of its methods."""
-    return any(
-        isinstance(node, ast.Attribute)
-        and node.attr in ("lower", "upper", "casefold")
-        and name_of(_owner_of_methods(node.value)) == name
-        for node in ast.walk(tree)
-    )
+def _other_spellings(name: str, value: str, tree: ast.Module) -> Iterator[str]:
+    """Yield a text in the other case where a file folds the case of a name or attribute, with white
+    space around it where the file strips it, and before what the file replaces in it; methods of
+    the result of its methods count."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr=method), args=args) if (
+                name_of(_owner_of_methods(owner)) == name
+            ):
+                old, new = [*map(literal_value, args), None, None][:2]
+                if method in ("lower", "upper", "casefold"):
+                    yield value.upper() if value.islower() else value.lower()
+                elif method == "strip" and not args:
+                    yield f" {value} "
+                elif method == "replace" and isinstance(old, str) and isinstance(new, str) and new:
+                    yield value.replace(new, old)
 
 
 def _owner_of_methods(node: ast.expr) -> ast.expr:

@@ -225,6 +225,22 @@ def _repeat_integers(call: Call) -> Call:
     return map_call(call, replace_in_leaf, "values: few different whole numbers", VALUES)
 
 
+def calls_with_a_mark(call: Call, mark: int) -> Iterator[Call]:
+    """Yield a call in whose integer tensors a number that has a meaning of its own (-100 for no
+    label) replaces every fifth number, if it has such tensors."""
+    if any(map(_has_integers, tensors(call))):
+        yield replace_integers(call, (mark,), f"the whole number {mark}")
+
+
+def calls_with_large_integers(call: Call) -> Iterator[Call]:
+    """Yield a call whose integer tensors hold numbers that float32 rounds, and one with numbers of
+    64 bits that float64 rounds: hashed tokens, times in nanoseconds."""
+    for label, limit in (("float32", 2**24), ("float64", 2**53)):
+        values = (limit + 1, 3 * limit + 5, -limit - 3)
+        if any(_has_integers(leaf) and leaf.dtype.itemsize > 4 for leaf in tensors(call)):
+            yield replace_integers(call, values, f"whole numbers that {label} rounds")
+
+
 def replace_integers(
     call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False
 ) -> Call:

@@ -36,12 +36,17 @@ from regraft.verification.child.checks.decoding_models import (
 )
 from regraft.verification.child.checks.device_arguments import refute_other_devices
 from regraft.verification.child.checks.feature_widths import widened_parts
+from regraft.verification.child.checks.format_variants import (
+    calls_in_bfloat16,
+    calls_in_other_formats,
+)
 from regraft.verification.child.checks.layer_changes import subjects_with_other_layers
 from regraft.verification.child.checks.mask_variants import biased_calls, masked_calls
 from regraft.verification.child.checks.mixed_layers import with_a_layer_in_bfloat16
 from regraft.verification.child.checks.optional_values import optional_value_calls
 from regraft.verification.child.checks.options_read import options_deciding
 from regraft.verification.child.checks.size_variants import enlarged_points, resized_calls
+from regraft.verification.child.checks.text_variants import calls_with_other_texts
 from regraft.verification.child.checks.unequal_axes import lengthen_axes
 from regraft.verification.child.checks.value_variants import valued_calls
 from regraft.verification.child.drivers.driver_protocol import Subject, yield_until_error
@@ -157,14 +162,23 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
 
 
 def _with_other_arguments(part: Part, names: tuple[str, ...], session: Session) -> Part:
-    """Return a part with a further call for each argument that changed lines read, with another
-    value of it, where one of the options `names` of the part decides what these lines compute; the
-    part itself for changes by rules, and where the original does not accept such calls."""
-    reads = reads_of_arguments(part.definition, "forward", session)
-    if not reads.names or options_deciding(part.definition, session).isdisjoint(names):
+    """Return a part with further calls where one of the options `names` of the part decides what
+    changed lines compute: with another value of each argument that these lines read, and in other
+    number formats; the part itself for changes by rules, and where the original accepts no such
+    calls."""
+    if session.by_rules or options_deciding(part.definition, session).isdisjoint(names):
         return part
+    reads = reads_of_arguments(part.definition, "forward", session)
     model = switch_mode(build_seeded(0, part.build, session.original), False)
-    calls = single_calls(part.calls[-1], Target(model, scope=session.original), reads)
+    call = part.calls[-1]
+    target = Target(model, scope=session.original)
+    formats = domain_of(part.definition, session).formats
+    in_other_formats = (
+        candidate
+        for candidate in (*calls_in_other_formats(call, formats), *calls_in_bfloat16(call, formats))
+        if is_accepted(model, candidate)
+    )
+    calls = (*(single_calls(call, target, reads) if reads.names else ()), *in_other_formats)
     extended = replace(part, calls=(*part.calls, *calls))
     return extended if calls and accepts(extended, session) else part
 
@@ -256,6 +270,9 @@ def _other_calls(
     calls += [*resized_calls(call, Constants(sizes), features=False), *enlarged_points(call)]
     if "method" in subject.recipe:
         calls += varied_argument_calls(call, model)
+    if not session.by_rules:
+        texts = (text for name in definitions for text in domain_of(name, session).texts)
+        calls += calls_with_other_texts(call, tuple(dict.fromkeys(texts)))
     if not session.by_rules and any(
         is_plain_class(getattr(session.original, name, None)) for name in definitions
     ):
