@@ -106,6 +106,25 @@ def test_tiny_values_are_not_zero() -> None:
     assert starts_alike(torch.zeros(0), torch.zeros(0))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_values_of_sparse_buffers(layout: Any) -> None:
+    value = torch.eye(3).to_sparse(layout=layout)
+    assert starts_alike(value, value.clone())
+    assert not starts_alike(value, value * 2)
+
+
+def test_values_of_complex_buffers() -> None:
+    value = torch.polar(torch.ones(3), torch.arange(3.0))
+    assert starts_alike(value, value.clone())
+    assert not starts_alike(value, value.conj())
+
+
+def test_values_on_the_device_meta_are_alike() -> None:
+    value = torch.empty(3, device="meta")
+    assert starts_alike(value, value.clone())
+
+
 @pytest.mark.slow
 def test_another_gain_is_refuted(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, LAYER, "gain=1.0", "gain=1.05")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from regraft.execution.compare import as_strided
 from regraft.verification.child.comparison_terms import Difference
 from regraft.verification.child.result_comparison import close
 
@@ -72,7 +73,6 @@ def _names_of_other_values(
         if not isinstance(value, torch.Tensor) or not isinstance(counterpart, torch.Tensor):
             continue
         is_comparable = value.shape == counterpart.shape and 0 < value.numel() <= _LONGEST
-        is_comparable = is_comparable and not value.is_complex() and not value.is_meta
         if is_comparable and not starts_alike(value, counterpart):
             yield name
 
@@ -80,15 +80,20 @@ def _names_of_other_values(
 def starts_alike(value: Any, counterpart: Any) -> bool:
     """Return whether two tensors of one shape hold close initial values, also where these are
     tiny: the factor 1e-6 of a new layer is not zero."""
+    if value.is_meta or counterpart.is_meta:
+        return True  # there are no values
     first, second = _numbers(value), _numbers(counterpart)
     scale = float(torch.stack([first, second]).abs().max()) if first.numel() else 0.0
     return close(first / scale, second / scale) if 0.0 < scale < 1.0 else close(first, second)
 
 
 def _numbers(value: Any) -> Any:
-    """Return the elements of a tensor in float64, in one row; zeros for NaN, which marks those that
-    are not initialised."""
-    return value.detach().double().flatten().nan_to_num()
+    """Return the elements of a tensor in float64, in one row, of complex ones the real and the
+    imaginary part; zeros for NaN, which marks those that are not initialised."""
+    plain = as_strided(value.detach())
+    if plain.is_complex():
+        plain = torch.view_as_real(plain.resolve_conj())
+    return plain.double().flatten().nan_to_num()
 
 
 def _describe_difference(original: Any, changed: Any) -> str:
