@@ -139,6 +139,36 @@ class InnerGenerator(Small):
         return total
 
 
+class UsesTheSameNames(Small):
+    """The generators use the name of the parameter that a followed generator gets."""
+
+    def steps(self, h, consume=2):
+        for layer in (self.a, self.b)[:2]:
+            h = layer(h)
+            yield h
+
+    def doubles(self, h):
+        def consume(value):
+            return value * 2
+
+        for layer in (self.a, self.b):
+            h = layer(h)
+            yield h if h.sum() > 0 else consume(h)
+
+    def first_steps(self, h):
+        import math as consume  # noqa: F401
+
+        yield self.a(h)
+
+    def forward(self, x):
+        total = x
+        for steps in (self.steps, self.doubles, self.first_steps):
+            for h in steps(x):
+                if h.sum() > 0:
+                    total = total + h
+        return total
+
+
 class ChangesArgument(Small):
     """The generator changes a list that the loop reads."""
 

@@ -465,6 +465,7 @@ REFUSED = {
     "Shown": "total has different types",
     "Walrus": "is not supported here",
     "Unpacked": "known at run time only",
+    "LambdaInATable": "written with def",
     "LambdaInADictionary": "a lambda in a comprehension is not supported",
     "Unpacks": "cannot be unpacked",
     "TakenName": "something else has this name",

@@ -225,9 +225,11 @@ def bind_function(
     return state.static(function)
 
 
-def unread_name(name: str, definition: ast.AST) -> str:
-    """Return `name`, with underscores added until no variable of a function is called so."""
-    names = {part.id for part in ast.walk(definition) if isinstance(part, ast.Name)}
+def choose_absent_name(name: str, definition: ast.AST) -> str:
+    """Return `name`, with underscores added until the text of a function has no such name anywhere:
+    of a variable, parameter, function, class, attribute, keyword or import."""
+    fields = (field for part in ast.walk(definition) for field in ast.iter_fields(part))
+    names = {value for _, value in fields if isinstance(value, str)}
     while name in names:
         name += "_"
     return name
@@ -240,7 +242,7 @@ def make_calling_function(
     each `yield`, returning where that gives True; and the name of the parameter. Raises
     Unsplittable for a `yield` whose value is used."""
     definition, frame = find_definition(state, node, generator.function)
-    name = unread_name("consume", definition)
+    name = choose_absent_name("consume", definition)
     may_leave = any(
         isinstance(part, ast.Break) or contains_leave(part, ast.Break) for part in node.body
     )

@@ -37,6 +37,8 @@ from regraft.splitting.specialising.stand_ins import (
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import store_name
 
+ONLY_DEF = "only functions written with def can be followed"
+
 
 def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.FunctionDef:
     """Make `function` the one whose statements are specialised next: set `state.frame` to a new
@@ -52,6 +54,8 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
         definition, path = read_definition(function)
     except (OSError, TypeError) as problem:
         raise state.refuse(ast.Pass(), f"{function!r} has no source that can be read") from problem
+    except SyntaxError as problem:  # the lines of a lambda, such as one in a table
+        raise state.refuse(ast.Pass(), ONLY_DEF) from problem
     if path == deque_class.__file__:  # an error names the line that uses the deque
         path = state.frame.path
         move_to_line(definition, state.frame.line)
@@ -60,7 +64,7 @@ def enter_function(state: Specialisation, function: Any, prefix: str) -> ast.Fun
         cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
         state.frame.scope.update((key, cell.cell_contents) for key, cell in cells)
     if not isinstance(definition, ast.FunctionDef):
-        raise state.refuse(definition, "only functions written with def can be followed")
+        raise state.refuse(definition, ONLY_DEF)
     state.frame.line = definition.lineno  # of steps before the first statement
     state.frame.own_names, state.frame.may_repeat = own_names(definition), state.loop_depth > 0
     state.frame.first_parameter = next(
@@ -82,7 +86,8 @@ def prepare_definition(state: Specialisation, definition: ast.FunctionDef) -> as
 
 def read_definition(function: Any) -> tuple[ast.stmt, str]:
     """Return the statement that defines a function, with the lines of its file, and the path of the
-    file; raise OSError or TypeError for a function without source."""
+    file; raise OSError or TypeError for a function without source, and SyntaxError where its lines
+    alone are no statements, as those of a lambda may be."""
     lines, start = inspect.getsourcelines(getattr(function, "__code__", function))
     path = inspect.getsourcefile(function) or "<unknown>"
     tree = ast.parse(textwrap.dedent("".join(lines)))
