@@ -29,7 +29,7 @@ from rules import PACKS, lacking, leaves_of, modules, result_of, rounded, subjec
 from subjects import Subject
 
 from regraft.benchmarking.affected import affected_lines
-from regraft.benchmarking.timeline import Timeline
+from regraft.benchmarking.line_timer import LineTimer
 from regraft.rules import load_rules
 from regraft.rules.worth import DECISIVE_SIZES, FASTER, worth_of
 from regraft.scanning import check_file, compile_rules
@@ -62,17 +62,17 @@ def faster_lines(rule_id: str, file: Path) -> set[int]:
     }
 
 
-def run_step(module: Any, inputs: Any, training: bool, timeline: Timeline) -> None:
-    """Charge a step of a module, as `rules.py` measures it, to a timeline."""
+def run_step(module: Any, inputs: Any, training: bool, timer: LineTimer) -> None:
+    """Charge a step of a module, as `rules.py` measures it, to its lines by `timer`."""
     arguments, leaves = leaves_of(module, inputs, training)
     with torch.set_grad_enabled(training):
-        with timeline:
+        with timer:
             result = result_of(module(*arguments))
         if not training:
             return
         gradient = torch.randn_like(result.detach() + 0)
-        end_attribution = timeline.attribute_backward(result)
-        with timeline:
+        end_attribution = timer.attribute_backward(result)
+        with timer:
             torch.autograd.grad(result, leaves, gradient, allow_unused=True)
         end_attribution()
 
@@ -80,19 +80,19 @@ def run_step(module: Any, inputs: Any, training: bool, timeline: Timeline) -> No
 def part_of(module: Any, inputs: Any, training: bool, file: Path, lines: set[int]) -> float:
     """Return the part of the time of a module's step that some lines of its file take."""
     module.train(training)
-    run_step(module, inputs, training, Timeline([str(file)], CPU))
-    timeline = Timeline([str(file)], CPU)
+    run_step(module, inputs, training, LineTimer([str(file)], CPU))
+    timer = LineTimer([str(file)], CPU)
     end = time.perf_counter() + SECONDS_PER_CASE
     for number in range(MOST_STEPS):
         if number >= FEWEST_STEPS and time.perf_counter() > end:
             break
-        run_step(module, inputs, training, timeline)
+        run_step(module, inputs, training, timer)
     spent = sum(
         nanoseconds
-        for (path, line), nanoseconds in timeline.nanoseconds.items()
+        for (path, line), nanoseconds in timer.nanoseconds.items()
         if path == str(file) and line in lines
     )
-    return spent / sum(timeline.nanoseconds.values())
+    return spent / sum(timer.nanoseconds.values())
 
 
 def parts_of(subject: Subject, folder: Path) -> list[Part]:

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from regraft.ops import dropout_add_layer_norm, implementation, is_gelu, linear_gelu  # noqa: E402
-from regraft.ops.activations import activation_kind  # noqa: E402
+from regraft.ops.activation_recognition import activation_kind  # noqa: E402
 from regraft.ops.plain import is_plain  # noqa: E402
 
 X = torch.randn(3, 8)

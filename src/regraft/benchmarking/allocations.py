@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regraft.benchmarking.timeline import Location
+from regraft.benchmarking.line_timer import Location
 from regraft.execution.nested import flatten
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
-from regraft.benchmarking.timeline import Location
+from regraft.benchmarking.line_timer import Location
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from regraft.benchmarking.timeline import Location
+from regraft.benchmarking.line_timer import Location
 from regraft.rules.worth import FASTER, SMALLER, Case, Worth
 from regraft.scanning import Finding
 

@@ -21,10 +21,10 @@ from regraft.benchmarking.expectation import (
     opportunities,
     speed_of_whole,
 )
+from regraft.benchmarking.line_timer import OUTSIDE, Location
 from regraft.benchmarking.machine import machine
 from regraft.benchmarking.profiler import Profiler
 from regraft.benchmarking.steps import BenchError, Call, clock
-from regraft.benchmarking.timeline import OUTSIDE, Location
 from regraft.configuration import Settings as Project
 from regraft.live.model_file import model_files
 from regraft.scanning import CompiledRule, Finding, check_file
@@ -155,7 +155,7 @@ def profile_model(
         machine=machine(device),
         clock=clock(device),
         seconds=profiler.seconds,
-        profiled_seconds=sum(profiler.timeline.nanoseconds.values()) / 1e9 / profiler.steps,
+        profiled_seconds=sum(profiler.line_timer.nanoseconds.values()) / 1e9 / profiler.steps,
         steps=profiler.steps,
         peak_bytes=None if at_peak is None else sum(at_peak.values()),
         memory_note=memory_note,
@@ -170,7 +170,7 @@ def _shares(profiler: Profiler, files: Collection[str]) -> dict[Location, float]
 
     Raises BenchError where no line of the files ran.
     """
-    nanoseconds = profiler.timeline.nanoseconds
+    nanoseconds = profiler.line_timer.nanoseconds
     if nanoseconds.keys() <= {OUTSIDE}:
         raise BenchError(
             f"no line of the model's files ({', '.join(Path(file).name for file in files)}) ran:"
@@ -183,7 +183,7 @@ def _shares(profiler: Profiler, files: Collection[str]) -> dict[Location, float]
 def _calls(profiler: Profiler, definitions: Definitions) -> dict[Definition, float]:
     """Return the number of calls of each definition in a step."""
     numbers: Counter[Definition] = Counter()
-    for code, number in profiler.timeline.calls.items():
+    for code, number in profiler.line_timer.calls.items():
         definition = definitions.called_by(code)
         if definition is not None:
             numbers[definition] += number

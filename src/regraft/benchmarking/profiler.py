@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from regraft.benchmarking.allocations import Allocations
+from regraft.benchmarking.line_timer import LineTimer, Location
 from regraft.benchmarking.steps import BenchError, Call, Prepared, loss_of, seconds_of, step, warm
-from regraft.benchmarking.timeline import Location, Timeline
 from regraft.execution.nested import flatten
 from regraft.source.garbage import uncollected
 
@@ -26,9 +26,9 @@ FEWEST_STEPS, MOST_STEPS = 2, 50
 class Profiler:
     """Runs steps of a model, as they are and profiled.
 
-    timeline  the time of all profiled steps
-    steps     their number
-    seconds   the seconds of a step, as it is
+    line_timer  the time of all profiled steps, by line
+    steps       their number
+    seconds     the seconds of a step, as it is
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Profiler:
         device: torch.device,
         files: Collection[str],
     ) -> None:
-        self.timeline = Timeline(files, device)
+        self.line_timer = LineTimer(files, device)
         self.seconds, self.steps = 0.0, 0
         self._model, self._calls, self._is_training = model, calls, is_training
         self._device, self._files = device, files
@@ -76,15 +76,15 @@ class Profiler:
 
         There are none where the model does not run while its operators are watched.
         """
-        timeline = Timeline(self._files, self._device)
+        timer = LineTimer(self._files, self._device)
         existing = [*self._model.parameters(), *self._model.buffers()]
         for number, call in enumerate(self._calls):
             leaves = flatten(call, f"call {number}").values()
             existing += (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-        allocations = Allocations(lambda: timeline.location, existing)
+        allocations = Allocations(lambda: timer.location, existing)
         try:
             with allocations:
-                self._run_profiled(timeline)
+                self._run_profiled(timer)
         except Exception as problem:  # noqa: BLE001  whatever watching does to the model
             return None, f"{type(problem).__name__}: {problem}"
         note = "tensors without storage, such as sparse ones, are not counted"
@@ -93,7 +93,7 @@ class Profiler:
     def _profile_step(self) -> None:
         """Run a profiled step; raise BenchError where only the profile keeps it from running."""
         try:
-            self._run_profiled(self.timeline)
+            self._run_profiled(self.line_timer)
         except BenchError:
             raise
         except Exception as problem:
@@ -101,18 +101,18 @@ class Profiler:
                 f"the model does not run while it is profiled: {type(problem).__name__}: {problem}"
             ) from problem
 
-    def _run_profiled(self, timeline: Timeline) -> None:
-        """Run a step and charge its time to the timeline."""
+    def _run_profiled(self, timer: LineTimer) -> None:
+        """Run a step and charge its time to lines by `timer`."""
         for args, kwargs in self._calls:
             if not self._is_training:
-                with torch.no_grad(), timeline:
+                with torch.no_grad(), timer:
                     self._model(*args, **kwargs)
                 continue
-            with timeline:
+            with timer:
                 loss = loss_of(self._model(*args, **kwargs))
-            end_attribution = timeline.attribute_backward(loss)
+            end_attribution = timer.attribute_backward(loss)
             try:
-                with timeline:
+                with timer:
                     loss.backward()
             finally:
                 end_attribution()

@@ -17,7 +17,7 @@ from regraft.dsl.syntax import (
     Var,
     Wildcard,
 )
-from regraft.matching.decorator_compiling import compile_decorator
+from regraft.matching.decorator_targets import compile_decorator
 from regraft.matching.layer_compiling import layer_choices, layer_patterns
 from regraft.matching.node_compiler import NodeCompiler
 from regraft.matching.pattern import (

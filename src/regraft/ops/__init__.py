@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-from regraft.ops.activations import is_gelu as is_gelu
+from regraft.ops.activation_recognition import is_gelu as is_gelu
 from regraft.ops.add_rms_norm import add_rms_norm as add_rms_norm
 from regraft.ops.apex_norm import apex_layer_norm as apex_layer_norm
 from regraft.ops.apex_norm import apex_rms_norm as apex_rms_norm

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regraft.ops.activations import activation_kind
+from regraft.ops.activation_recognition import activation_kind
 from regraft.ops.liger import LigerKernel, can_run_liger, liger_module
 
 _MODULES = {"silu": "swiglu", "gelu-tanh": "geglu"}

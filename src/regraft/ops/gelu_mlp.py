@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.activations import activation_kind
+from regraft.ops.activation_recognition import activation_kind
 from regraft.ops.plain import differentiable_once, is_plain, library_function, on_one_gpu
 
 _MLP_DTYPES = (torch.float16, torch.bfloat16)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.ops.activations import activation_kind, is_gelu
+from regraft.ops.activation_recognition import activation_kind, is_gelu
 from regraft.ops.experts import (
     chooses_experts,
     do_choices_fit,

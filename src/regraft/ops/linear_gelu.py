@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.activations import is_gelu
+from regraft.ops.activation_recognition import is_gelu
 from regraft.ops.compiled_region import run_region
 from regraft.ops.plain import compiles, is_plain
 

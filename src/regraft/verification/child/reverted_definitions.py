@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from regraft.verification.child.comparison_terms import Difference
+from regraft.verification.child.definition_state import DefinitionState
 from regraft.verification.child.file_import import define_in_changed_module, rebind
 from regraft.verification.child.session import Session
-from regraft.verification.child.shared_state import SharedState
 from regraft.verification.types import MODULE
 
 
@@ -26,7 +26,7 @@ def revert(session: Session, names: tuple[str, ...]) -> None:
                 )
             rebind(session.changed, name, session.reverted[name])
             if is_new and session.reverted[name] is not getattr(session.original, name):
-                session.shared.append(SharedState(session.changed, (name,)))
+                session.definition_states.append(DefinitionState(session.changed, (name,)))
 
 
 @contextmanager

@@ -17,12 +17,12 @@ from regraft.verification.child.checks.condition_coverage import Conditions
 from regraft.verification.child.checks.late_attributes import LateValues
 from regraft.verification.child.checks.mutants import Mutant, Mutants, mutant_in_place
 from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
+from regraft.verification.child.definition_state import DefinitionState
 from regraft.verification.child.judge_process import Judge
 from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer
 from regraft.verification.child.random_states import reseed
 from regraft.verification.child.relatives_that_ran import MODES, has_taken_part, has_taken_value
-from regraft.verification.child.shared_state import SharedState
 from regraft.verification.child.state_watch import Watch
 from regraft.verification.definition_changes import Change
 from regraft.verification.related_definitions import BUILDER, Relative
@@ -38,7 +38,7 @@ class Session:
     functions         the functions of PyTorch and Python as they were before any import
     replaced          the names of those of them that the original replaces
     reverted          the original's definitions that stand in the changed module, by name
-    shared            the state that definitions of either version keep from one model to the next
+    definition_states the state that definitions of either version keep from one model to the next
     replayed          the kinds of calls that earlier subjects have compared
     forms             the number of replayed calls of each form
     first_subjects    the name of the subject that ran a definition first, by definition and values
@@ -104,7 +104,7 @@ class Session:
     by_rules: bool = False
     model_classes: frozenset[str] = frozenset()
     compares_once: bool = False
-    shared: list[SharedState] = field(default_factory=list)
+    definition_states: list[DefinitionState] = field(default_factory=list)
     late: LateValues = field(default_factory=LateValues)
     argument_reads: dict[tuple[str, str], Any] = field(default_factory=dict)
     combined_arguments: dict[tuple[str, str], set[str]] = field(default_factory=dict)
@@ -125,17 +125,16 @@ class Session:
         saved as the state that `rewind` restores."""
         names = frozenset(change.definition for change in changes)
         imported = Watch(None, original, names), Watch(None, changed, names)
-        shared = [SharedState(original), SharedState(changed)]
-        return cls(
-            original, changed, changes, tracer, ledger, imported, judge, functions, shared=shared
-        )
+        session = cls(original, changed, changes, tracer, ledger, imported, judge, functions)
+        session.definition_states += [DefinitionState(original), DefinitionState(changed)]
+        return session
 
     def rewind(self) -> None:
         """Restore the variables of both files, and the state of their definitions, from right after
         the import."""
         for watch in self.imported:
             watch.rewind()
-        for state in self.shared:
+        for state in self.definition_states:
             state.rewind()
 
     @contextmanager

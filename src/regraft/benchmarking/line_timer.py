@@ -21,11 +21,11 @@ OUTSIDE: Location = ("", 0)
 _FINEST_CLOCK = 1e-6
 
 
-class Timeline:
+class LineTimer:
     """Charges time to the innermost line of some files that runs.
 
     What a line calls outside of these files, such as PyTorch, is charged to the line. While the
-    timeline is entered, it traces the calls of this thread; time is counted only then. On CUDA it
+    timer is entered, it traces the calls of this thread; time is counted only then. On CUDA it
     waits for the device before it charges a line.
 
     nanoseconds  the time by line; OUTSIDE is charged where no line of the files runs
@@ -44,7 +44,7 @@ class Timeline:
         self._nodes = _NodeLocations()
         self._outer_trace: Any = None
 
-    def __enter__(self) -> Timeline:
+    def __enter__(self) -> LineTimer:
         self._outer_trace = sys.gettrace()
         self._nodes.start()
         wait(self._device)
@@ -171,9 +171,9 @@ class _NodeLocations:
         return self._locations[bisect.bisect_right(self._ends, number)]
 
 
-def _mover(timeline: Timeline, location: Location) -> Callable[[Any], None]:
-    """Return a hook that moves the timeline to a line."""
-    return lambda gradients: timeline.move(location)
+def _mover(timer: LineTimer, location: Location) -> Callable[[Any], None]:
+    """Return a hook that charges a line from now on."""
+    return lambda gradients: timer.move(location)
 
 
 def _next_number() -> int:

@@ -18,7 +18,7 @@ _CONTAINERS = (list, tuple, set, frozenset)
 _PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
-class SharedState:
+class DefinitionState:
     """The current state of modules that definitions of one file hold themselves, and of the plain
     values (numbers, strings, None) in attributes of its classes.
 
