@@ -135,9 +135,10 @@ class HoistedRewriter(HoistingChecks):
         raise self._withholding("the kernel cannot be called before this loop", self.root)
 
     def _existing_result_name(self, loop: ast.stmt, call: str) -> str | None:
-        """Return the name to which statements before the loop, or before a `for` around it, have
+        """Return the name to which a statement before the loop, or before a `for` around it, has
         assigned `call`, the text of the kernel call, with the same, unchanged tensors; None where
-        there is none."""
+        there is none. Only assignments of kernel calls may be between the statement and the loop;
+        the outermost loop is tried first."""
         function = self.match.body.node
         around = _loops_around(loop, function)
         wanted = ast.parse(call, mode="eval").body

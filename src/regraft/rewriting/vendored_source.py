@@ -73,7 +73,8 @@ class _OpStatement:
 
 
 def _op_statements() -> list[_OpStatement]:
-    """Return the statements at the top of the files of the ops, in order of the files' names."""
+    """Return all statements at the top level of the files of the ops, in order of the files' names:
+    imports and docstrings, too, but none of `__init__.py`."""
     texts = [
         path.read_text("utf-8") for path in sorted(OPS.glob("*.py")) if path.name != "__init__.py"
     ]

@@ -103,7 +103,8 @@ def class_body_names(cls: ast.ClassDef) -> set[str]:
 
 
 def is_constant_alone(statement: ast.stmt) -> bool:
-    """Return whether a statement consists of a constant: a docstring or an ellipsis."""
+    """Return whether a statement consists of a constant alone: a docstring, an ellipsis, or any
+    other constant."""
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 

@@ -288,7 +288,8 @@ def _shown_limits(limits: Sequence[str]) -> str:
 
 
 def regions_decided_by_sizes(steps: list[Step]) -> set[int]:
-    """Return the numbers of the regions on sides that sizes of inputs alone decide."""
+    """Return the numbers of the regions in the arms of branches that sizes of inputs alone decide,
+    at any depth: also those inside of a branch on values in such an arm, and those of an `else`."""
     bodies = [
         body
         for step in all_steps(steps)

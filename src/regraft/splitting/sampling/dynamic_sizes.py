@@ -217,8 +217,9 @@ def near_size(group: Group, call: Call) -> int:
 
 
 def choices_of_ends(groups: list[Group]) -> list[dict[Group, int]]:
-    """Return the sizes of calls at the ends of the ranges: all groups at once, and where there are
-    several each of them alone."""
+    """Return the sizes of calls at the ends of the ranges: the smallest of all groups, the largest
+    of all groups, and where there are several groups, each end of each group alone; the other
+    groups are absent from the dictionary then."""
     ends = [
         {group: group[0].low for group in groups},
         {group: group[0].high for group in groups},

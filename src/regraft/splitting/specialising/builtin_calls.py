@@ -194,10 +194,11 @@ def find_extreme(state: Specialisation, call: BuiltinCall) -> Value | None:
 
 
 def reduce_sequence(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Return sum(), max() or min() of a list of tensors, as a tensor under a new name; raise
-    Unsplittable for numbers of several types.
+    """Return sum(), max() or min() of one list that holds tensors, as a tensor under a new name.
 
-    Returns None for numbers of one type, which need nothing special.
+    Returns None for numbers of one type, for numbers that are all static, and for several arguments
+    of which one is a tensor: these need nothing special. Raises Unsplittable for other numbers of
+    several types, and for lists that `reduce_list` refuses.
     """
     if len(call.operands) == 1 and holds_tensor(call.operands[0].example):
         return reduce_list(state, call.node, call.function_name, call.operands[0], call.code)

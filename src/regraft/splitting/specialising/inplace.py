@@ -184,7 +184,7 @@ def change_in_place(state: Specialisation, node: ast.Call) -> bool:
         return False
     aliases = find_aliases(state, node, key)
     if method.attr in RESIZES:
-        forget_elements(state, [key, *aliases])
+        mark_aliases_lost(state, [key, *aliases])
         return True
     functional_call = ast.Call(
         ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords
@@ -206,8 +206,9 @@ def may_change_in_place(method: ast.Attribute) -> bool:
     return is_in_place and is_readable and hasattr(torch.Tensor, method.attr[:-1])
 
 
-def forget_elements(state: Specialisation, aliases: list[str]) -> None:
-    """Let no name of a tensor that is resized be read before it is assigned anew."""
+def mark_aliases_lost(state: Specialisation, aliases: list[str]) -> None:
+    """Give all names of a tensor that is resized, `aliases`, a LostValue, so that the network is
+    refused where one of them is read before it is assigned anew."""
     for alias in aliases:
         reason = "holds what its memory held before it was resized; assign it anew"
         state.names[alias] = LostValue(ast.Name(alias, ast.Load()), reason)

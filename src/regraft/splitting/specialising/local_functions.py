@@ -126,8 +126,9 @@ def nonlocal_names(definition: ast.FunctionDef) -> set[str]:
 
 
 def body_nodes(definition: ast.AST) -> list[ast.AST]:
-    """Return the nodes of a function's body in no particular order, without those inside of the
-    functions, lambdas and classes in it; [] for a node without a body."""
+    """Return the nodes of the body of a function or other statement, without its decorators and
+    parameters, in no particular order. A function, lambda or class in it counts as one node: what
+    is inside of it is left out. [] for a node without a body."""
     nodes: list[ast.AST] = []
     pending = list(getattr(definition, "body", []))
     while pending:

@@ -41,7 +41,7 @@ def unify(state: Specialisation, ends: list[tuple[list[Step], Names]]) -> None:
             names.clear()
             names.update(live)
         while (key := find_counterpart(state, first, names)) is not None:
-            renumber(state, steps, names, names[key].example, first[key].example)
+            rename_object(state, steps, names, names[key].example, first[key].example)
 
 
 def find_counterpart(state: Specialisation, first: Names, names: Names) -> str | None:
@@ -75,14 +75,15 @@ def has_nested_object(state: Specialisation, names: Names) -> bool:
     )
 
 
-def renumber(
+def rename_object(
     state: Specialisation, steps: list[Step], names: Names, old: object, new: object
 ) -> None:
-    """Give a path's object the number of another object, in the path's steps and names, which are
-    changed.
+    """Change `names`, the names at the end of a path, so that an object of the path and its
+    attributes have the names of another object, which differ in the object's number.
 
-    The values of the old names are assigned to the new ones at the end of the path. old, new: the
-    two stand-ins.
+    The path's own steps keep the old names; assignments of the old names' values to the new names
+    are added at the end of `steps`, before a statement that leaves. old, new: the stand-ins of the
+    two objects.
     """
     number, new_number = get_object_name(state, old)[1:], get_object_name(state, new)[1:]
     new_names = {

@@ -47,7 +47,7 @@ def execute_try(state: Specialisation, node: ast.Try) -> None:
         return
     del state.steps[step_count:]
     vars(state).update(place)
-    error = run_body(state, node)
+    error = catch_error_of_body(state, node)
     if error is None:
         raise problem
     state.execute_block([*find_handler(state, node, error).body, *node.finalbody])
@@ -74,10 +74,12 @@ def is_copy(step: Step) -> bool:
     )
 
 
-def run_body(state: Specialisation, node: ast.Try) -> Exception | None:
-    """Run the body of a `try` as Python does, and return the error that it raises; the names that
-    it assigns before are bound. None for a body that does not raise, or that may change what
-    outlives the call or reads what is known only at run time."""
+def catch_error_of_body(state: Specialisation, node: ast.Try) -> Exception | None:
+    """Have Python execute the body of a `try` now, and return the error that it raises, after
+    binding the names that it assigned before. None, with no name bound, for a body that does not
+    raise. Also None, without executing it, for one that has other statements than
+    `PLAIN_STATEMENTS`, may change what outlives the call, or reads what is known only at run
+    time."""
     parts = [part for statement in node.body for part in ast.walk(statement)]
     are_plain = all(isinstance(statement, PLAIN_STATEMENTS) for statement in node.body)
     if not are_plain or any(

@@ -15,8 +15,9 @@ Number = int | tuple[int, ...]
 
 
 def note_numbers(error: BaseException) -> None:
-    """Note on an error that still has its frames the numbers of the innermost frame outside PyTorch
-    and this package, for `numbers_of`."""
+    """Note on an error that still has its frames, in its attribute `numbers`, what `numbers_of`
+    returns: integers and shapes in the local variables of the innermost frame outside PyTorch and
+    this package. Nothing is noted where all frames are theirs."""
     frames = [
         frame
         for frame, _ in traceback.walk_tb(error.__traceback__)

@@ -189,9 +189,10 @@ def _is_no_less_exact(original: Outcome, changed: Outcome, exact: Outcome) -> bo
 def _are_gradients_no_less_exact(
     original: Mapping[str, Any], changed: Mapping[str, Any], exact: Mapping[str, Any]
 ) -> bool:
-    """Return whether gradients are no further off than twice the original's error and a few
-    roundings, all parameters together. False where a gradient is missing, of another shape or
-    format, or noise.
+    """Return whether the error of the changed gradients is at most twice the original's and a few
+    roundings. The error is that of all parameters together: the root of the sum of the squares of
+    each gradient's own relative error. False where a gradient is missing, of another shape or
+    format, or noise, and where one that is zero exactly is more than twice the original's.
 
     If rounding makes the model choose another expert, the gradients of its router alone change; a
     gradient that is wrong shows where its definition is compared by itself.

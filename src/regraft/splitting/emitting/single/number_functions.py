@@ -34,7 +34,7 @@ def call_math(graph: Graph, function_name: str, value: Value) -> Value | None:
         holds = number_arithmetic.compare_numbers(
             graph, comparison, Number(name, "float"), Const(0.0)
         )
-        name = add_zero(graph, name, name_of(graph, holds), "ValueError: math domain error")
+        name = add_checked_copy(graph, name, name_of(graph, holds), "ValueError: math domain error")
     return require_finite(graph, graph.add(operation, name))
 
 
@@ -51,10 +51,11 @@ def power(graph: Graph, base: Value, exponent: Value) -> Value | None:
 def require_finite(graph: Graph, name: str) -> Number:
     """Return a float with a check that fails at run time where it is infinite."""
     is_finite = graph.add("Not", graph.add("IsInf", name))
-    return Number(add_zero(graph, name, is_finite, "OverflowError: an infinite number"), "float")
+    message = "OverflowError: an infinite number"
+    return Number(add_checked_copy(graph, name, is_finite, message), "float")
 
 
-def add_zero(graph: Graph, name: str, condition: str, message: str) -> str:
+def add_checked_copy(graph: Graph, name: str, condition: str, message: str) -> str:
     """Return the name of a copy of a float that fails at run time, with the message, where the
     condition does not hold."""
     zero = graph.add("Cast", graph.add_check(condition, message), to=element_type("float64"))

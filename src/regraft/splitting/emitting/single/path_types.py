@@ -293,10 +293,11 @@ def express_optional(graph: Graph, value: Value, template: Maybe) -> list[str]:
 
 
 def add_placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
-    """Add a value of the type `leaf` for an output whose value is never read; return its name.
+    """Add a value of the type `leaf` for an output whose value is never read; return its name. The
+    value is zero, for a tensor with one element, in as many dimensions as the tensor has.
 
-    zero: the name of an int64 from which the value is computed, so that it fails with it; None for
-    a constant.
+    zero: the name of an int64 from which the value is computed, so that it fails with it, for a
+    sequence as its only element; None for a constant, or an empty sequence.
     """
     if isinstance(leaf, Sequence):
         if zero is None:

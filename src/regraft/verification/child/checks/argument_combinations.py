@@ -50,9 +50,11 @@ def combined_calls(call: Call, target: Target, reads: ArgumentReads) -> Combinat
     an argument that may be left out.
 
     At most `NAMES` arguments are combined: all sets of them where there are at most `_ALL`, else
-    all pairs, and those sets that one condition reads. A set has at most `_ACCEPTED` calls. An
-    argument that is None gets masks, tensors and numbers, any other the values of
-    `other_plain_values`, or its default. Nothing is combined where the arguments do not fit.
+    all pairs, and those sets that one condition reads. A set has at most `_ACCEPTED` calls; no
+    further set is tried after `_COMBINED` calls, or after `_SECONDS` of processor time. An argument
+    that is None gets masks, tensors and numbers, any other the values of `other_plain_values`, or
+    its default. A set of which the original accepted no values that were tried is in `refused`, if
+    its own code refuses them. The result is empty where the arguments of `call` do not fit.
     """
     search = _search_of(call, target, reads)
     combinations = Combinations()

@@ -84,8 +84,9 @@ def attribute_pair_calls(call: Call, module: Any, names: frozenset[str]) -> Iter
 def attribute_calls_with_arguments(
     calls: Iterable[Call], module: Any, names: frozenset[str]
 ) -> Iterator[Call]:
-    """Yield what `attribute_calls` yields for each of some calls with other arguments; the labels
-    name these after the assignment."""
+    """Yield what `attribute_calls` yields for each of `calls`, variants of a recorded call with
+    another argument and a label that names it; the new labels name the assignment, then that
+    argument."""
     for call in calls:
         for changed in attribute_calls(call, module, names):
             yield replace(changed, label=f"{changed.label}{_ARGUMENTS}{call.label}")

@@ -62,7 +62,11 @@ from regraft.verification.child.checks.replaced_roundings import (
     replaced_roundings,
     rounding_results,
 )
-from regraft.verification.child.checks.tensor_equivalence import NEITHER, NUMERIC, torch_functions
+from regraft.verification.child.checks.tensor_equivalence import (
+    NEITHER,
+    NUMERIC,
+    callable_torch_functions,
+)
 from regraft.verification.definition_changes import Change
 from regraft.verification.top_level_definitions import Definition
 
@@ -226,7 +230,9 @@ class Conditions:
             self._late.get(name, frozenset()),
             turned,
             rounding,
-            torch_functions(self._module, node) if name in self._equal_for_tensors else None,
+            callable_torch_functions(self._module, node)
+            if name in self._equal_for_tensors
+            else None,
         )
         edited = copy.deepcopy(node)
         transformer.visit(edited)

@@ -97,7 +97,8 @@ class ReportingTransformer(ast.NodeTransformer):
         identities: frozenset[str] | None = None,
     ) -> None:
         """Start without conditions. `change` is the changed definition; `identities` are the
-        functions of `torch_functions`, whose operands report their types, None where none do."""
+        functions of `callable_torch_functions`, whose operands report their types, None where none
+        do."""
         self.conditions: list[Condition] = []
         self._identities = identities
         # the numbers of the conditions of operands that report their types, by the operands' ids

@@ -119,8 +119,9 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
 
 
 def _count_of_values(part: Part, names: tuple[str, ...], read: frozenset[str]) -> int:
-    """Return the most values that options take: any number for strings, lists and tuples, `VALUES`
-    for a single option in `read`, 1 for others."""
+    """Return the most values that options which change together take, by the present value of the
+    first: as many as there are candidates for a string, list or tuple; else `VALUES` for a single
+    option in `read`, and 1 for other options."""
     if isinstance(plain_value(part, names[0]), str | list | tuple):
         return _CANDIDATES
     return VALUES if len(names) == 1 and names[0] in read else 1

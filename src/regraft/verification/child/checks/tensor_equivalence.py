@@ -96,9 +96,9 @@ def are_equal_for_tensors(
     """
     has_same_views = _mentions_attribute(old, "reshape") and _mentions_attribute(new, "view")
     forms = [
-        _TensorForm(torch_functions(module, definition), writes_views=not has_same_views).visit(
-            copy.deepcopy(definition)
-        )
+        _TensorForm(
+            callable_torch_functions(module, definition), writes_views=not has_same_views
+        ).visit(copy.deepcopy(definition))
         for module, definition in ((original, old), (changed, new))
     ]
     return are_equal_programs(*forms)
@@ -111,9 +111,11 @@ def _mentions_attribute(definition: Definition, name: str) -> bool:
     )
 
 
-def torch_functions(module: ModuleType, definition: Definition) -> frozenset[str]:
-    """Return the texts of the functions of `torch` and `torch.nn.functional` that a definition of
-    the module can call and that are methods of tensors, too, such as "torch.softmax"."""
+def callable_torch_functions(module: ModuleType, definition: Definition) -> frozenset[str]:
+    """Return the texts, such as "torch.softmax" and "F.relu", by which a definition could call the
+    functions of `torch` and `torch.nn.functional` that are methods of tensors, too (`_METHODS`),
+    whether or not it calls them. Each function is returned under every name that the module gives
+    to `torch` or `torch.nn.functional`, except names that the definition binds itself."""
     bound = bound_names(definition)
     names = {name: value for name, value in vars(module).items() if name not in bound}
     methods = {torch: _METHODS, torch.nn.functional: _ACTIVATIONS | _ALONG_DIMENSION}
@@ -131,8 +133,8 @@ def operands_of_respelling(
     """Return the operands of an expression that has another spelling for tensors, and of which
     types they have to be for that, NUMERIC or TENSOR; no operands for other expressions.
 
-    functions: the texts of functions that are methods of tensors, too, as `torch_functions` returns
-    them for the definition.
+    functions: the texts of functions that are methods of tensors, too, as
+    `callable_torch_functions` returns them for the definition.
     """
     match node:
         case ast.BinOp(left, ast.Add() | ast.Mult(), right):
@@ -156,8 +158,8 @@ class _TensorForm(ast.NodeTransformer):
     """Rewrites expressions that have several spellings for tensors into one of them, in place."""
 
     def __init__(self, functions: frozenset[str], *, writes_views: bool) -> None:
-        """Start with the functions that `torch_functions` returns; `writes_views` writes `view` as
-        `reshape`."""
+        """Start with the functions that `callable_torch_functions` returns; `writes_views` writes
+        `view` as `reshape`."""
         self._functions, self._writes_views = functions, writes_views
         self._locals: frozenset[str] = frozenset()
         self._operands = OperandKinds()

@@ -199,8 +199,8 @@ def _first_ids(model: Any, slots: Mapping[str, Slot]) -> dict[str, Slot]:
 def _token_slots(
     slots: Mapping[str, Slot], names: list[str], table: nn.Embedding
 ) -> dict[str, Slot]:
-    """Return by name the slots of token ids of a table, for some parameters and those of
-    `FURTHER_TOKENS`."""
+    """Return by name the slots of token ids of a table, for the parameters `names` and those of
+    `slots` that are in `FURTHER_TOKENS`; only the names of `slots` are read."""
     further_names = [other for other in slots if other in FURTHER_TOKENS]
     tokens = Slot("ids", (BATCH, LENGTH), table.num_embeddings)
     return dict.fromkeys((*names, *further_names), tokens)

@@ -166,8 +166,9 @@ def _names_in_results(function: FunctionType) -> set[str]:
 
 
 def _result_expressions(body: ast.Module) -> list[ast.expr | None]:
-    """Return the expressions that are returned (None for a bare `return`), or assigned to a
-    variable that is returned."""
+    """Return the expressions after every `return` (None for a bare one; the variable itself for
+    `return x`), then those that are assigned to a variable that is returned, anywhere in the body.
+    Functions in it count, too."""
     nodes = list(ast.walk(body))
     results = [node.value for node in nodes if isinstance(node, ast.Return)]
     variables = {result.id for result in results if isinstance(result, ast.Name)}

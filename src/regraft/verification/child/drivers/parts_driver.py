@@ -86,8 +86,9 @@ class PartsDriver:
 def _completed_parts(
     model: WholeModel, built_models: list[_BuiltModel], session: Session
 ) -> Iterator[Subject]:
-    """Build a model, append it to `built_models`, and yield those of its parts that ran to their
-    end and are of use. Raises what the constructor raises."""
+    """Build a model, append it to `built_models`, and yield as subjects those of its parts that ran
+    to their end, and that contain a definition which still has to run or reach new lines. Raises
+    what the constructor raises."""
     built_models.append(_BuiltModel(model, session))
     yield from _useful_subjects(built_models[-1].completed_parts(), session)
 
