@@ -136,12 +136,12 @@ def test_a_right_change_is_proved(case: str, tmp_path: Path) -> None:
 
 def test_an_argument_that_no_comparison_varied_is_named(tmp_path: Path) -> None:
     text = MODEL.replace("scaled=False", "scaled=False, kind='plain'").replace(
-        "self.scaled = scaled", "self.scaled = scaled\n        self.kind = kind.strip()"
+        "self.scaled = scaled", "self.scaled = scaled\n        self.kind = kind.title()"
     )
     path = tmp_path / "model.py"
     path.write_text(text)
     (verdict,) = verify(
-        path, text.replace("kind.strip()", "kind.rstrip()").encode(), effort="default"
+        path, text.replace("kind.title()", "kind.capitalize()").encode(), effort="default"
     )
     assert (verdict.status, "the constructor's kind" in verdict.reason) == ("unproven", True), (
         verdict
