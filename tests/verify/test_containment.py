@@ -12,12 +12,20 @@ import socket
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from command_line import regraft
-from regraft.verification import Verdict, VerifyError, child_job, containment, verify
+from regraft.verification import (
+    Verdict,
+    VerifyError,
+    child_job,
+    containment,
+    resource_limits,
+    verify,
+)
 from regraft.verification.child_process import read_regular_file
 from regraft.verification.containment import Containment, SandboxMode, namespaces_refusal
 from regraft.verification.containment_hints import with_hint
@@ -457,3 +465,23 @@ def test_only_regular_files_of_a_child_are_read(tmp_path: Path) -> None:
     assert read_regular_file(regular) == b"12345"
     assert read_regular_file(regular, 2) == b"45"
     assert {read_regular_file(path) for path in (link, pipe, tmp_path / "none")} == {b""}
+
+
+def test_a_process_that_ends_while_it_is_listed_uses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = {pid: tmp_path / str(pid) / "task" / str(pid) for pid in (1, 2, 3)}
+    for folder in threads.values():
+        folder.mkdir(parents=True)
+    (threads[1] / "children").write_text("2 3 ")
+    (threads[3] / "children").write_text("4 ")
+    monkeypatch.setattr(resource_limits, "_PROC", tmp_path)
+    list_paths = Path.glob
+
+    def end_second(self: Path, pattern: str) -> Iterator[Path]:
+        if self == threads[2].parent:
+            raise FileNotFoundError(self)
+        return list_paths(self, pattern)
+
+    monkeypatch.setattr(Path, "glob", end_second)
+    assert resource_limits._below(1) == {2, 3, 4}

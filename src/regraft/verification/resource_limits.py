@@ -110,12 +110,24 @@ def _below(pid: int) -> set[int]:
     below: set[int] = set()
     pending = [pid]
     while pending:
-        for path in (_PROC / str(pending.pop()) / "task").glob("*/children"):
-            with contextlib.suppress(OSError):  # the thread has ended
-                children = set(map(int, path.read_text("utf-8").split())) - below
-                below |= children
-                pending += children
+        children = _children_of(pending.pop()) - below
+        below |= children
+        pending += children
     return below
+
+
+def _children_of(pid: int) -> set[int]:
+    """Return the ids of the processes that the threads of a process started; none where it has
+    ended."""
+    children: set[int] = set()
+    try:
+        paths = list((_PROC / str(pid) / "task").glob("*/children"))
+    except OSError:  # it ended while its threads were listed
+        return children
+    for path in paths:
+        with contextlib.suppress(OSError):  # the thread has ended
+            children.update(map(int, path.read_text("utf-8").split()))
+    return children
 
 
 def _usage(pid: int) -> _Usage | None:
