@@ -12,6 +12,7 @@ from regraft import __version__
 from regraft.benchmarking.intervals import LEVEL, Interval
 from regraft.benchmarking.outcome import Options, Result, Row, label_of
 from regraft.benchmarking.select import Worth
+from regraft.report.words import count
 
 Paint = Callable[..., str]
 
@@ -30,7 +31,7 @@ def heading(result: Result, options: Options) -> Iterator[str]:
     """Yield what is measured, where, and how it is proved."""
     yield (
         f"{result.model} on {result.device} ({result.machine}),"
-        f" {_count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}; {result.clock},"
+        f" {count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}; {result.clock},"
         f" medians of up to {options.rounds} pairs, {LEVEL:.0%} intervals"
     )
     yield from result.notes
@@ -123,11 +124,6 @@ def _time(interval: Interval) -> str:
 def _size(size: int) -> str:
     """Return bytes in MiB."""
     return f"{size / 2**20:.1f} MiB"
-
-
-def _count(number: int, word: str) -> str:
-    """Return a number with a word, in the plural unless it is 1."""
-    return f"{number} {word}{'s' * (number != 1)}"
 
 
 def as_json(result: Result, options: Options, target: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import click
 
 from regraft.report.formats import Streams
 from regraft.report.terminal import is_terminal
+from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.rules import RuleProblem
@@ -203,8 +204,8 @@ def load_locked(
         lock, rules, problems = rules_of_lock(path, directories, "" if unsafe else "--unsafe")
     except LockError as error:
         stop(str(error))
-    chosen = f"{len(rules)} rule{'s' * (len(rules) > 1)}, {lock.goal} in {lock.mode}"
-    if not rules:
+    chosen = f"{count(len(rules), 'rule')}, {lock.goal} in {lock.mode}"
+    if not lock.rules:
         chosen = "the benchmark chose no rule, so none is applied; --no-lock leaves the file out"
     click.echo(
         "; ".join(

@@ -6,12 +6,13 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from regraft.execution.threads import torch_threads
 from regraft.report.terminal import Watch, ignore
 from regraft.splitting.build_options import Options, check_options, chosen_compilers
 from regraft.splitting.compiling.batch_regions import has_samples
@@ -83,24 +84,13 @@ def split(
         return stored
     if network.packed is not None:
         check_unchanged(model, network.path, network.original_calls, network.packed)
+    # those of the compiled sub-networks; more would wait for one another in small operations
     with torch_threads(settings.threads):
         result = build_fastest(add_sizes(network, sizes), choices, started, watch)
     result.packed = network.packed
     if key is not None:
         store_network(key, result.directory)
     return result
-
-
-@contextlib.contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use as many threads as the compiled sub-networks do, which it is compared and timed
-    with; more of them would wait for one another in the small operations of such networks."""
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads_before)
 
 
 def build_fastest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -18,18 +19,28 @@ def lost_messages(source: bytes, changed: bytes, definition: str) -> list[str]:
     """Return a description of each call of the definition that warns, logs or prints and that the
     changed file has less often: "a message of line 12: CALL". A call with another text is lost,
     too."""
-    trees = [ast.parse(text) for text in (source, changed)]
-    node = definitions_by_name(trees[0]).get(definition)
+    node = definitions_by_name(_parse(source)).get(definition)
     if node is None:
         return []
-    counts = [Counter(ast.unparse(call) for call in _messages(tree)) for tree in trees]
-    lost = counts[0] - counts[1]
+    lost = _count_messages(source) - _count_messages(changed)
     calls = sorted(_messages(node), key=lambda call: call.lineno)
     return [
         f"a message of line {call.lineno}: {text[:_LONGEST]}"
         for call in calls
         if (text := ast.unparse(call)) in lost
     ]
+
+
+@functools.lru_cache(maxsize=2)  # the versions of a file, for each of its definitions
+def _parse(text: bytes) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(text)
+
+
+@functools.lru_cache(maxsize=2)
+def _count_messages(text: bytes) -> Counter[str]:
+    """Return how often each call that warns, logs or prints stands in a file."""
+    return Counter(ast.unparse(call) for call in _messages(_parse(text)))
 
 
 def _messages(root: ast.AST) -> Iterator[ast.Call]:

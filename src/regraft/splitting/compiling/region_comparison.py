@@ -55,8 +55,8 @@ def compare_with_torch(
     """Compare a compiled region with torch: its results, and its speed where `region.measured` is
     True. Sets `region.limits`, the sizes for which the results are right.
 
-    run: runs the compiled region. name: the compiler's name for messages. Raises
-    Uncompilable unless `run` gives the results of torch, and Slower where torch is faster.
+    run: runs the compiled region. name: the compiler's name for messages. Raises Uncompilable
+    unless `run` gives the results of torch, and Slower where torch is faster.
     """
     compare_values(region, module, run, name)
     if region.measured:

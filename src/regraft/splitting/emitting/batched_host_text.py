@@ -6,11 +6,11 @@ The host runs a region on all samples that wait for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.emitting.host_text import Writer, host_head, host_module
 from regraft.splitting.network import Program
+from regraft.splitting.program.unused_names import unused_name
 
 LOAD = """        self.names = [entry["inputs"] for entry in manifest["regions"]]
         self.outputs = [entry["outputs"] for entry in manifest["regions"]]
@@ -128,10 +128,3 @@ def batched_source(program: Program, compiler: Compiler, has_islands: bool) -> s
         host_head(program, LOAD, has_islands, compiler),
         RUN + forward + body + "\n",
     )
-
-
-def unused_name(name: str, occupied: Collection[str]) -> str:
-    """Return `name`, with underscores added until it is not among `occupied`."""
-    while name in occupied:
-        name += "_"
-    return name

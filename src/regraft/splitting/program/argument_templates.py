@@ -10,6 +10,7 @@ import numpy
 import torch
 
 from regraft.splitting.program.literals import literal
+from regraft.splitting.program.unused_names import unused_name
 
 # {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
 Template = dict[str, Any]
@@ -23,8 +24,7 @@ def make_template(name: str, value: Any, used_names: set[str]) -> Template:
     anything but tensors, constants, lists, tuples and dictionaries with strings as keys.
     """
     if isinstance(value, torch.Tensor):
-        while name in used_names:
-            name += "_"
+        name = unused_name(name, used_names)
         used_names.add(name)
         return {"leaf": name}
     if type(value) in (list, tuple):

@@ -14,6 +14,7 @@ import torch
 
 from regraft.splitting.program.control_flow import contains_leave, returns_in_loop
 from regraft.splitting.program.statements import assigned_names
+from regraft.splitting.program.unused_names import unused_name
 from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.followed_code import Frame, LocalFunction
 from regraft.splitting.specialising.inlining import inline
@@ -225,14 +226,11 @@ def bind_function(
     return state.static(function)
 
 
-def choose_absent_name(name: str, definition: ast.AST) -> str:
-    """Return `name`, with underscores added until the text of a function has no such name anywhere:
-    of a variable, parameter, function, class, attribute, keyword or import."""
+def words_of(definition: ast.AST) -> set[str]:
+    """Return the names that the text of a function has anywhere: of variables, parameters,
+    functions, classes, attributes, keywords and imports; and its texts."""
     fields = (field for part in ast.walk(definition) for field in ast.iter_fields(part))
-    names = {value for _, value in fields if isinstance(value, str)}
-    while name in names:
-        name += "_"
-    return name
+    return {value for _, value in fields if isinstance(value, str)}
 
 
 def make_calling_function(
@@ -242,7 +240,7 @@ def make_calling_function(
     each `yield`, returning where that gives True; and the name of the parameter. Raises
     Unsplittable for a `yield` whose value is used."""
     definition, frame = find_definition(state, node, generator.function)
-    name = choose_absent_name("consume", definition)
+    name = unused_name("consume", words_of(definition))
     may_leave = any(
         isinstance(part, ast.Break) or contains_leave(part, ast.Break) for part in node.body
     )

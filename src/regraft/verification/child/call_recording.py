@@ -80,13 +80,11 @@ def _has_equal_shapes(a: Call, b: Call) -> bool:
     arguments and the same names of keyword arguments in the same order; without tensors, equal
     arguments."""
     shapes = call_arguments.shapes(a)
-    if not shapes and call_arguments.shapes(b) == shapes:
+    if call_arguments.shapes(b) != shapes:
+        return False
+    if not shapes:
         return repr((a.args, dict(a.kwargs))) == repr((b.args, dict(b.kwargs)))
-    return (
-        call_arguments.shapes(b) == shapes
-        and len(a.args) == len(b.args)
-        and list(a.kwargs) == list(b.kwargs)
-    )
+    return len(a.args) == len(b.args) and list(a.kwargs) == list(b.kwargs)
 
 
 @contextmanager

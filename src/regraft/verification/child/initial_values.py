@@ -34,17 +34,18 @@ def initial_difference(
     must have one distribution. There are `_FEWEST` seeds if `brief`, or if they take `_SECONDS` of
     processor time.
     """
-    names = list(_names_of_other_values(original.state_dict(), changed.state_dict()))
+    state = original.state_dict()
+    names = list(_names_of_other_values(state, changed.state_dict()))
     if not names:
         return None
-    fewest = min(original.state_dict()[name].numel() for name in names)
+    fewest = min(state[name].numel() for name in names)
     count = _FEWEST if brief else max(_FEWEST, min(_MOST, math.ceil(_VALUES / fewest)))
     samples: dict[str, list[tuple[Any, Any]]] = {name: [] for name in names}
     deadline = time.process_time() + _SECONDS
     for seed in range(count):
-        states = [model.state_dict() for model in build(seed)]
+        first, second = (model.state_dict() for model in build(seed))
         for name in names:
-            samples[name].append((_numbers(states[0][name]), _numbers(states[1][name])))
+            samples[name].append((_numbers(first[name]), _numbers(second[name])))
         if seed == _FEWEST - 1 and (difference := _difference_of(samples)):
             return difference
         if seed >= _FEWEST and time.process_time() > deadline:

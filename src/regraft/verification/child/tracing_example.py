@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.execution.threads import torch_threads
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_outcomes import Target
 from regraft.verification.child.checks.symbolic_sizes import guards_of
@@ -46,13 +47,9 @@ def example() -> tuple[Target, Call]:
 def trace_example() -> None:
     """Trace the example with symbolic sizes and by each means of capture; random numbers and
     the number of threads are as before afterwards."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a pool of threads would not exist in forked processes
-    try:
-        with torch.random.fork_rng(devices=[]):
-            target, call = example()
-            guards_of(target, call)
-            for capture in CAPTURES.values():
-                run_capture(capture, target, call)
-    finally:
-        torch.set_num_threads(threads)
+    # a pool of threads would not exist in forked processes
+    with torch_threads(1), torch.random.fork_rng(devices=[]):
+        target, call = example()
+        guards_of(target, call)
+        for capture in CAPTURES.values():
+            run_capture(capture, target, call)

@@ -10,8 +10,7 @@ from operator import is_not
 from types import ModuleType
 from typing import Any
 
-from regraft.execution.nested import map_leaves
-from regraft.verification.child.call_arguments import Call
+from regraft.verification.child.call_arguments import Call, argument_leaves, map_call
 
 TEXTS = "texts"
 _CONSTANTS = 8  # the most texts of the code from which others are made
@@ -65,20 +64,10 @@ def calls_with_other_texts(call: Call, texts: tuple[str, ...]) -> Iterator[Call]
     """Yield a call in which another text stands for all equal texts among its arguments, those in
     lists and dictionaries included, at most `_LIMIT` for each of these, and calls with other keys
     of dictionaries; `texts` are those of the code. The original may refuse them."""
-    values: dict[str, None] = {}
-
-    def note(leaf: Any) -> Any:
-        """Note a text, and return the leaf as it is."""
-        if isinstance(leaf, str):
-            values[leaf] = None
-        return leaf
-
-    map_leaves((call.args, dict(call.kwargs)), note)
-    for value in values:
+    for value in dict.fromkeys(leaf for leaf in argument_leaves(call) if isinstance(leaf, str)):
         other_texts = dict.fromkeys(_other_texts(value, texts))
         for other in itertools.islice((text for text in other_texts if text != value), _LIMIT):
-            args, kwargs = map_leaves((call.args, dict(call.kwargs)), _replacing(value, other))
-            yield Call(args, kwargs, f"the text {other[:_SHOWN]!r}", TEXTS)
+            yield map_call(call, _replacing(value, other), f"the text {other[:_SHOWN]!r}", TEXTS)
     for prefix in texts:
         args = _with_prefixed_keys(call.args, prefix)
         kwargs = {name: _with_prefixed_keys(value, prefix) for name, value in call.kwargs.items()}
