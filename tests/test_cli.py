@@ -171,6 +171,7 @@ def test_fix_with_verify_writes_what_is_proved(write: Write, tmp_path: Path) -> 
     assert (tmp_path / "pkg" / "regraft_ops.py").exists()
 
 
+@pytest.mark.slow
 def test_verify_compares_any_two_versions(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     code = (

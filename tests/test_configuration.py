@@ -264,6 +264,7 @@ def build(module):
 """
 
 
+@pytest.mark.slow
 def test_a_driver_of_the_file_proves(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     write("regraft.toml", '[driver]\n"pkg/*.py" = "drivers/strange.py:build"\n')

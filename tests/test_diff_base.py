@@ -63,6 +63,7 @@ def test_a_branch_is_verified_file_by_file(branch: Path, write: Write) -> None:
     assert "Net: proved" in alone.stdout and "halve" not in alone.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_change_is_refuted(branch: Path, write: Write) -> None:
     write("pkg/net.py", MODEL.replace("+ 1", "+ 2"))
     result = regraft("verify", "--diff-base", "main", cwd=branch)

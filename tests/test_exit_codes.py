@@ -77,6 +77,7 @@ def test_a_diff_has_the_status_of_the_check(write: Write, code: str, status: int
     assert (result.returncode, bool(result.stdout)) == (status, bool(status))
 
 
+@pytest.mark.slow
 def test_what_is_not_proved_remains(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     status, summary = totals("--fix", write("m.py", STRANGE))

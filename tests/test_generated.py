@@ -139,6 +139,7 @@ def program(seed: int) -> str:
     return HEAD + "".join(f"        {line}\n" for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 400, 100))
 def test_rewritten_random_programs_compute_the_same(start: int) -> None:
     """Original and rewritten text run against each other: an end-to-end test of soundness."""

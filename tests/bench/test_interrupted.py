@@ -140,6 +140,7 @@ def test_rows_that_have_an_interval_already_are_shown_as_unfinished(model: Any) 
     assert text.count(", so far") == len(unfinished)
 
 
+@pytest.mark.slow
 def test_the_choice_is_printed_without_what_it_is_compared_with(model: Any) -> None:
     speed = Interval(1.1, 1.2, 1.3)
     worth = Worth(Pair(Interval(1.0, 1.1, 1.2), speed, speed), 2**20, 2**21)
@@ -152,6 +153,7 @@ def test_the_choice_is_printed_without_what_it_is_compared_with(model: Any) -> N
     assert f"torch/gelu, beside the others: {figures}" in shown
 
 
+@pytest.mark.slow
 def test_ctrl_c_prints_the_table_so_far_and_writes_no_lock(tmp_path: Path) -> None:
     (tmp_path / "sleepy.py").write_text(MODEL)
     command = [sys.executable, "-m", "regraft", "bench", "sleepy:build", "--select"]

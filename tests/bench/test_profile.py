@@ -428,6 +428,7 @@ def test_large_slowdown_is_said(model: Any, profiled_seconds: float, is_said: bo
     assert ("being profiled makes the step 50% slower" in text) == is_said
 
 
+@pytest.mark.slow
 def test_rule_that_may_lose_is_counted_where_it_is_named(here: Path) -> None:
     (here / "convolution.py").write_text(CONVOLUTION)
     command = ("profile", "convolution.py:build", "--output-format", "json")
@@ -475,6 +476,7 @@ def test_json_is_what_the_schema_says(here: Path) -> None:
     assert data["candidates"] == ["torch/gelu"]
 
 
+@pytest.mark.slow
 def test_gainless_rule_is_listed_and_not_counted(here: Path) -> None:
     options = ("--packs", "torch/gelu", "--target", "cpu", "--output-format", "json")
     counted = json.loads(regraft("profile", "targets.py:gelu", *options, cwd=here).stdout)

@@ -74,6 +74,7 @@ def test_a_model_that_only_its_user_can_build_is_proved(model: Any) -> None:
     assert text[1] == result.notes[0]
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_pickled_is_not_used(model: Any) -> None:
     model.callback = lambda x: x
     result = measured(model)

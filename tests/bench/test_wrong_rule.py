@@ -68,6 +68,7 @@ def model(tmp_path: Path) -> Iterator[Any]:
     del sys.modules["wrongly_rewritten"]
 
 
+@pytest.mark.slow
 def test_it_is_shown_and_never_chosen(model: Any, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "no-inverse.rule").write_text(RULE)

@@ -177,6 +177,7 @@ rules = st.builds(
 relaxed = settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @relaxed
 @given(operands)
 def test_operands(operand: s.Operand) -> None:
@@ -185,6 +186,7 @@ def test_operands(operand: s.Operand) -> None:
     )
 
 
+@pytest.mark.slow
 @relaxed
 @given(conditions)
 def test_conditions(condition: s.Condition) -> None:

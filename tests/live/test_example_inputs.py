@@ -130,6 +130,7 @@ def test_the_copy_of_the_model_is_deleted(model: Any) -> None:
     assert list(root.joinpath("models").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_inputs_that_the_model_does_not_take_prove_nothing(model: Any) -> None:
     with pytest.warns(NothingOptimized, match="the original does not run"):
         regraft.optimize(model, torch.randn(2, 5, 17), packs=RULES)

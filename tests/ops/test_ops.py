@@ -221,6 +221,7 @@ def test_models_export(strict: bool) -> None:
     torch.testing.assert_close(program.module()(x), model(x))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.__version__ < (2, 13), reason="regions are compiled from PyTorch 2.13 on")
 @pytest.mark.usefixtures("fresh")
 def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,7 @@ def titled(actions: list[types.CodeAction], words: str) -> types.CodeAction:
     return next(action for action in actions if words in action.title)
 
 
+@pytest.mark.slow
 def test_diagnostics_follow_the_text(tmp_path: Path) -> None:
     """A session: open, type, break, mend, empty and close a file that is never saved."""
     uri = save(tmp_path, "model.py", "")
@@ -112,6 +113,7 @@ def test_diagnostics_follow_the_text(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_code_actions_write_what_check_writes(tmp_path: Path, newline: str) -> None:
     text = MODEL.replace("\n", newline)
@@ -184,6 +186,7 @@ def test_hovers_and_explanations(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
+@pytest.mark.slow
 def test_the_configuration_holds_as_for_check(tmp_path: Path) -> None:
     project = tmp_path / "pyproject.toml"
     project.write_text('[tool.regraft]\nignore = ["torch/silu"]\nexclude = ["old/"]\n')
@@ -228,6 +231,7 @@ def test_the_configuration_holds_as_for_check(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
+@pytest.mark.slow
 def test_a_wrong_configuration_stays_named_while_others_are_right(tmp_path: Path) -> None:
     save(tmp_path, "wrong/regraft.toml", "selekt = 1\n")
     wrong, right = (save(tmp_path, f"{name}/model.py", GATE) for name in ("wrong", "right"))
@@ -246,6 +250,7 @@ def test_a_wrong_configuration_stays_named_while_others_are_right(tmp_path: Path
     run(tmp_path, play)
 
 
+@pytest.mark.slow
 def test_an_editor_that_is_gone_ends_the_server(tmp_path: Path) -> None:
     uri = save(tmp_path, "model.py", GATE)
 
@@ -264,6 +269,7 @@ def test_an_editor_that_is_gone_ends_the_server(tmp_path: Path) -> None:
     assert asyncio.run(play()) == 0
 
 
+@pytest.mark.slow
 def test_odd_documents(tmp_path: Path) -> None:
     """Texts and URIs that are unusual, two files at once, and a package around unsaved text."""
     save(tmp_path, "pack/__init__.py", "")

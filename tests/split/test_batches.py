@@ -81,6 +81,7 @@ def test_samples_that_leave_are_taken_out_and_the_rest_run_together() -> None:
     assert len(sizes) <= 4 * max(steps)  # not once for each sample
 
 
+@pytest.mark.slow
 def test_what_mixes_samples_runs_one_by_one_and_is_reported() -> None:
     for kind in (batches.Sorts, batches.Keeps):
         report = batched(kind)[2].report
@@ -143,6 +144,7 @@ def test_what_onnx_cannot_take_is_an_island_for_each_sample(tmp_path: Path) -> N
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [batches.Leaves, batches.Centres, networks.Experts], ids=lambda kind: kind.__name__
 )

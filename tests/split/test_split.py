@@ -170,6 +170,7 @@ def test_another_example_is_followed_where_one_cannot_be() -> None:
     assert result.report.sides == 2 and difference(result(*calls[0]), -torch.ones(1, 6)) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [ordinary.Named, ordinary.Data, ordinary.Output, ordinary.Ordered, ordinary.Plain]
 )
@@ -359,6 +360,7 @@ def test_a_number_that_has_to_be_a_constant() -> None:
         regraft.split(model, model.calls())
 
 
+@pytest.mark.slow
 def test_equal_blocks_are_one_model_with_their_own_weights(tmp_path: Path) -> None:
     model, _ = build_model_and_calls("Tower", seed=3)
     result = regraft.split(model, [(1.3 * torch.randn(1, 6),) for _ in range(300)])
@@ -734,6 +736,7 @@ def test_another_process_finds_a_network_in_the_cache(tmp_path: Path) -> None:
     assert cache in second.parents and cache not in first.parents
 
 
+@pytest.mark.slow
 def test_a_call_changes_nothing_for_the_cache() -> None:
     model, calls = build_model_and_calls("Skips")
     names = ["weight", "bias"]
@@ -790,6 +793,7 @@ def test_another_decision_at_the_threshold_is_listed(
     assert regraft.load_split(tmp_path).report == result.report
 
 
+@pytest.mark.slow
 def test_a_loop_that_might_not_end_does_not_stop_the_check() -> None:
     report = regraft.split(networks.Doubles().eval(), [(torch.ones(1),)]).report
     assert report.sides == report.sides_run and report.inputs_checked == 200

@@ -157,6 +157,7 @@ def test_a_class_that_refuses_a_size_ends_only_that_attempt() -> None:
     assert isinstance(failed.error, AssertionError) and failed.progress == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "before", "after"),
     [

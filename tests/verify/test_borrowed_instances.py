@@ -108,12 +108,14 @@ def test_inputs_are_described_by_recorded_calls_in_any_form() -> None:
     assert spec["ids"] == Slot("ids", (Dim(7), BATCH), 2, lowest=0)
 
 
+@pytest.mark.slow
 def test_a_wrong_gate_is_refuted_on_the_calls_of_the_model(tmp_path: Path) -> None:
     wrong = verdict(tmp_path, "network", "torch.tanh(self.gate(own)) * self.layer(own)")
     assert wrong.status == "refuted"
     assert wrong.evidence["reproducer"]
 
 
+@pytest.mark.slow
 def test_a_layer_that_a_script_cannot_build_is_refuted_without_one(tmp_path: Path) -> None:
     """A function among the arguments has no form in JSON."""
     layers = LAYERS.replace(

@@ -37,6 +37,7 @@ class Second(nn.Module):
 RIGHT = MODEL.replace("self.linear(x) * 2 + 1", "1 + 2 * self.linear(x)")
 
 
+@pytest.mark.slow
 def test_a_proved_definition_is_compared_once(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(MODEL)

@@ -312,6 +312,7 @@ class GELU(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "status"),
     [

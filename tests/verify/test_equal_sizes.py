@@ -130,6 +130,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_sizes_that_are_equal_by_chance_are_made_unequal(case: str, tmp_path: Path) -> None:
     text, before, wrong, _ = CASES[case]

@@ -50,6 +50,7 @@ def status_of(folder: Path, path: Path) -> str:
     return verdict.status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "edited", "before", "after"),
     [

@@ -318,6 +318,7 @@ def test_an_attribute_that_changed_lines_only_assign_needs_no_second_value(tmp_p
     assert verdict.status == "proved", verdict.reason
 
 
+@pytest.mark.slow
 def test_an_attribute_that_a_changed_line_increments_is_read(tmp_path: Path) -> None:
     step = "0 * self.last_loss.dim()"
     verdict = verdict_on(tmp_path, LOSS, "self.calls += 1", f"self.calls += 1 + {step}")

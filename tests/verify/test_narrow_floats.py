@@ -22,6 +22,7 @@ class Quantized(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("after", "status"),
     [

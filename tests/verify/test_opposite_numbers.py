@@ -58,6 +58,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_become_negative_and_zero(case: str, tmp_path: Path) -> None:
     before, wrong, _ = CASES[case]
@@ -89,6 +90,7 @@ class Kernel(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_attributes_vary_where_the_numbers_of_the_call_saturate(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, KERNEL, "-d / self.sigma", "-d")
     assert verdict.status == "refuted", verdict

@@ -128,12 +128,14 @@ def test_a_change_that_acts_for_other_options_is_refuted(case: str, tmp_path: Pa
     assert verdict.status == "refuted", verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RIGHT)
 def test_a_right_change_is_proved(case: str, tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, MODEL, *RIGHT[case])
     assert verdict.status == "proved", verdict
 
 
+@pytest.mark.slow
 def test_an_argument_that_no_comparison_varied_is_named(tmp_path: Path) -> None:
     text = MODEL.replace("scaled=False", "scaled=False, kind='plain'").replace(
         "self.scaled = scaled", "self.scaled = scaled\n        self.kind = kind.title()"

@@ -103,6 +103,7 @@ class Block(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("here")
 def test_an_option_that_runs_with_another_flag_only_is_tried_with_it(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, BLOCK, "torch.relu(self.fold(x))", "self.fold(x).relu()")

@@ -95,6 +95,7 @@ def reproduced(verdict: Any) -> Any:
     return subprocess.run(script, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [NEVER, EVALUATION], ids=["never", "in evaluation only"])
 def test_a_part_that_ran_is_compared_on_what_it_was_given(
     source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +215,7 @@ class Outer(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_model_from_a_registry_is_called_as_another_model_calls_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

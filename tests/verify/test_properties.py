@@ -60,6 +60,7 @@ def test_another_value_of_a_property_is_refuted(
     assert reason in verdict.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -54,6 +54,7 @@ class Steps(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_the_gradient_of_equal_results_is_shared_or_not(tmp_path: Path) -> None:
     wrong = verdict_on(
         tmp_path, PEAKS, "scores.amax(dim=-1, keepdim=True)", "scores.max(-1, keepdim=True).values"
@@ -63,6 +64,7 @@ def test_the_gradient_of_equal_results_is_shared_or_not(tmp_path: Path) -> None:
     assert right.status == "proved", right
 
 
+@pytest.mark.slow
 def test_what_lengths_exclude_may_be_nan(tmp_path: Path) -> None:
     wrong = verdict_on(
         tmp_path,

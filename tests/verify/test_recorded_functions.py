@@ -80,6 +80,7 @@ def test_a_change_that_other_numbers_show_is_refuted(
     assert verdict.status == "refuted", verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "before", "after"),
     [

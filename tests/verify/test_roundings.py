@@ -49,12 +49,14 @@ class Quantizer(nn.Module):
 ROUND = "torch.round(x)"
 
 
+@pytest.mark.slow
 def test_a_rounding_that_never_met_a_half_is_not_replaced_by_another(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, QUANTIZER, ROUND, "torch.floor(x + 0.5)")
     assert verdict.status == "unproven"
     assert f"in the original, on line 8, `{ROUND}` never {MET_HALVES[1]}" in verdict.reason
 
 
+@pytest.mark.slow
 def test_another_spelling_of_the_same_rounding_is_proved(tmp_path: Path) -> None:
     assert verdict_on(tmp_path, QUANTIZER, ROUND, "x.round()").status == "proved"
 

@@ -393,6 +393,7 @@ def test_a_file_that_reads_signatures_alone_reads_no_source(use: str, equal: boo
     assert equal_definitions(before, after) == ({"f"} if equal else set())
 
 
+@pytest.mark.slow
 def test_the_same_program_is_proved_though_nothing_builds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def test_two_fields_are_changed_together_where_each_alone_reaches_nothing(
     assert verdict.evidence["models"] == ["Whole"], verdict.reason
 
 
+@pytest.mark.slow
 def test_inputs_of_several_blocks_where_the_length_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

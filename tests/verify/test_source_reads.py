@@ -79,6 +79,7 @@ def test_a_wrong_use_of_an_unstated_input_is_refuted(
     assert verdict_on(tmp_path, text, before, after).status == "refuted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "before", "after"),
     [
@@ -148,6 +149,7 @@ class Model(nn.Module):
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "status"),
     [

@@ -163,6 +163,7 @@ def test_equal_state_is_proved(tmp_path: Path, name: str) -> None:
     assert verdict.status == "proved", verdict.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("after", "status"), [("2 * step", "refuted"), ("step * 1", "proved")])
 def test_a_driver_may_return_a_function(tmp_path: Path, after: str, status: str) -> None:
     path = tmp_path / "schedule.py"
@@ -272,6 +273,7 @@ class Recorder(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_hook_that_is_bound_to_the_original_of_a_copy_leaves_no_tensor_without_data(
     tmp_path: Path,
 ) -> None:

@@ -130,11 +130,13 @@ def test_a_residual_sum_is_no_sum_of_lists() -> None:
     assert _equal("residual + x", "x + residual", head)
 
 
+@pytest.mark.slow
 def test_an_input_that_never_was_there_does_not_decide_a_sum_of_tensors(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, BLOCK, "x + projected", "projected + x")
     assert verdict.status == "proved", verdict.reason
 
 
+@pytest.mark.slow
 def test_it_decides_other_changes(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, BLOCK, "x + projected", "torch.add(x, projected)")
     assert verdict.status == "unproven"
@@ -192,6 +194,7 @@ def test_a_sum_of_lists_in_a_test_decides(tmp_path: Path) -> None:
     assert verdict.status != "proved"
 
 
+@pytest.mark.slow
 def test_a_branch_that_makes_lists_of_operands_decides(tmp_path: Path) -> None:
     text = BLOCK.replace(
         'projected = projected * skips["first"].value', "x, projected = [x], [projected]"

@@ -89,6 +89,7 @@ def test_what_is_lost_is_named_and_matters_where_it_is_to_be_kept(
     )
 
 
+@pytest.mark.slow
 def test_what_both_are_given_to_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +219,7 @@ def test_a_verdict_is_kept_for_what_was_to_be_kept(
     assert statuses == ["proved", "unproven", "proved", "unproven"]
 
 
+@pytest.mark.slow
 def test_the_command_takes_what_is_to_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

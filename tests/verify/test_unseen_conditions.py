@@ -212,6 +212,7 @@ def test_arithmetic_that_no_input_moves_is_unproven(case: str, tmp_path: Path) -
     assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", UNDECIDED)
 def test_declarations_that_no_call_decides_are_unproven(case: str, tmp_path: Path) -> None:
     before, after, words = UNDECIDED[case]
@@ -495,6 +496,7 @@ class Near(nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_number_for_an_attribute_is_compared_with_others_on_long_inputs(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, DISTANCES, "max=self.limit", "max=64")
     assert verdict.status == "refuted", verdict

@@ -122,6 +122,7 @@ class Block(nn.Module):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_the_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     old, new, pid = tmp_path / "old.py", tmp_path / "new.py", tmp_path / "pid"

@@ -185,6 +185,7 @@ def test_original_that_hangs_is_unproven(project: Any) -> None:
     assert "time limit" in verdict.reason
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not say")
 def test_a_call_in_which_the_original_sleeps_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

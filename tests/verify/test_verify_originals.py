@@ -140,6 +140,7 @@ def make(module):
 """
 
 
+@pytest.mark.slow
 def test_weights_that_nobody_initialises_are_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

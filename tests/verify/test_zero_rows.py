@@ -57,6 +57,7 @@ def test_a_gradient_that_is_undefined_in_the_original_alone_is_a_difference(tmp_
     assert "NaN on one side, that of the original" in verdict.reason
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_undefined_in_both_versions_is_none(tmp_path: Path) -> None:
     after = "torch.sqrt((x * x).mean(dim=-1, keepdim=True))"
     verdict = verdict_on(tmp_path, LAYER, BEFORE, after)
