@@ -11,8 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.splitting.program.residual import Branch, Region, Step
-from regraft.splitting.sampling.arrays import to_numpy, to_torch
 from regraft.splitting.sampling.branch_exploration import Explorer, check_shapes
+from regraft.splitting.sampling.numpy_conversion import to_numpy, to_torch
 
 MAX_ITERATIONS = 2000  # iterations of one loop; an input that takes more is not compared
 TOLERANCE = 1e-5  # for values near a threshold, relative to the larger of the values compared

@@ -9,9 +9,9 @@ import torch
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region, Step
-from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.bounded_results import bounded_results
 from regraft.splitting.sampling.branch_exploration import Explorer, RegionModule, common_sizes
+from regraft.splitting.sampling.numpy_conversion import to_numpy
 from regraft.splitting.sampling.varied_calls import CHECKED, vary_calls
 
 Sample = tuple[torch.Tensor, ...]

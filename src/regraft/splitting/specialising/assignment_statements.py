@@ -10,7 +10,7 @@ import torch
 from regraft.splitting.program.residual_expressions import holds_tensor
 from regraft.splitting.program.type_patterns import same_type
 from regraft.splitting.program.values import EitherValue, StaticValue, Value
-from regraft.splitting.specialising.assignments import store
+from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.host_sets import CHANGES
 from regraft.splitting.specialising.inplace import find_aliases, find_holder, replace_aliases
 from regraft.splitting.specialising.stand_ins import is_stand_in

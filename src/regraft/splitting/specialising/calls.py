@@ -51,7 +51,6 @@ from regraft.splitting.specialising.local_functions import (
     make_stand_in_function,
 )
 from regraft.splitting.specialising.mapped_elements import evaluate_mapping
-from regraft.splitting.specialising.messages import is_message, leave_out_message
 from regraft.splitting.specialising.method_calls import (
     READING_METHODS,
     call_method,
@@ -61,6 +60,7 @@ from regraft.splitting.specialising.module_calls import call_mode_change, call_m
 from regraft.splitting.specialising.number_builtins import call_math
 from regraft.splitting.specialising.object_calls import call_on_object
 from regraft.splitting.specialising.object_methods import construct_object
+from regraft.splitting.specialising.print_and_log_calls import is_message, leave_out_message
 from regraft.splitting.specialising.record_fields import (
     find_record_method,
     make_record,

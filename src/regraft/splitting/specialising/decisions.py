@@ -11,7 +11,7 @@ from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.value_tests import is_truth_of_operand
 from regraft.splitting.program.values import HostValue, Names, StaticValue, TensorValue, Value
-from regraft.splitting.specialising.assignments import store
+from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.branches import (
     decide_value,
     evaluate_truth,

@@ -1,4 +1,4 @@
-"""Unroll loops whose elements are listed while specialising; hand other loops to fixpoint.py."""
+"""Unroll loops whose elements are listed while specialising; hand others to loop_fixpoint.py."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from regraft.splitting.program.statements import Break, Continue, raise_message,
 from regraft.splitting.program.type_patterns import same_type
 from regraft.splitting.program.value_tests import list_parts
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, TensorValue, Value
-from regraft.splitting.specialising.assignments import store
+from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.carried_names import NotSettled
 from regraft.splitting.specialising.elements import list_elements
-from regraft.splitting.specialising.fixpoint import (
-    follow_to_fixpoint,
-    forget_constants,
-    list_assigned_names,
-)
 from regraft.splitting.specialising.followed_code import FollowedLoop
 from regraft.splitting.specialising.generators import (
     count_elements,
     execute_for_generator,
     find_generator,
+)
+from regraft.splitting.specialising.loop_fixpoint import (
+    follow_to_fixpoint,
+    forget_constants,
+    list_assigned_names,
 )
 from regraft.splitting.specialising.mapped_elements import expand_mapped_loop
 from regraft.splitting.specialising.path_joins import merge_paths

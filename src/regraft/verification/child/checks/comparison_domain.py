@@ -16,6 +16,7 @@ from regraft.verification.child.checks.argument_reads import (
     argument_reads,
     comparisons_around,
 )
+from regraft.verification.child.checks.arguments_in_source import literal_value
 from regraft.verification.child.checks.attribute_variants import read_attributes, tested_attributes
 from regraft.verification.child.checks.changed_versions import versions_of
 from regraft.verification.child.checks.code_constants import (
@@ -29,7 +30,6 @@ from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.condition_kinds import is_predicate
 from regraft.verification.child.checks.format_variants import formats_to_try
 from regraft.verification.child.checks.late_attributes import is_mode_or_rate, late_stores_of_file
-from regraft.verification.child.checks.source_reads import literal_value
 from regraft.verification.child.checks.stores_after_construction import LateStore
 from regraft.verification.child.checks.text_variants import texts_of
 from regraft.verification.child.checks.value_variants import NOT_FINITE

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regraft.verification.child.checks.source_reads import keyword_lookups
+from regraft.verification.child.checks.arguments_in_source import keyword_lookups
 from regraft.verification.names_and_scopes import name_of
 
 # Methods that add their arguments to the object that they are called on.

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from regraft.source.names import dotted
+from regraft.source.qualified_names import dotted
 from regraft.verification.child.checks.changed_versions import versions_of
 from regraft.verification.child.checks.code_constants import changed_nodes
 from regraft.verification.child.drivers.driver_protocol import Subject

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from regraft.verification.child.checks.argument_variants import literal_choices
-from regraft.verification.child.checks.source_reads import literal_value
+from regraft.verification.child.checks.arguments_in_source import literal_value
 from regraft.verification.child.drivers.configuration_objects import is_config
 from regraft.verification.child.drivers.source_hints import Choices
 from regraft.verification.names_and_scopes import name_of
