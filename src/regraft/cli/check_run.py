@@ -156,7 +156,7 @@ class _GroupRun:
     def _add_ignores(self, report: FileReport) -> int:
         """Write comments that ignore the fixable findings of a file; return the number of those
         that have no place for one."""
-        from regraft.scanning.ignores import add_comments
+        from regraft.scanning.ignore_comments import add_comments
         from regraft.source import text
 
         findings = [finding for finding in report.findings if finding.fixable]

@@ -161,7 +161,7 @@ def ignore_complaints(
         return
     from regraft.rules import BUILT_IN
     from regraft.rules.loading import rule_paths
-    from regraft.scanning.ignores import ignore_warnings
+    from regraft.scanning.ignore_comments import ignore_warnings
 
     yield from ignore_warnings(
         report.file,

@@ -27,7 +27,7 @@ from regraft.rules import Rule, RuleProblem
 from regraft.rules.package_requirements import missing_requirements
 from regraft.rules.worth import Target, Worth, worth_of
 from regraft.structure.library_activations import RUN_TIME_TESTS
-from regraft.structure.relevance import Need, Needs
+from regraft.structure.relevant_functions import Need, Needs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

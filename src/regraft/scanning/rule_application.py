@@ -18,7 +18,7 @@ from regraft.source.imports import Imports
 from regraft.source.text import SourceFile
 from regraft.structure import Module, Structure
 from regraft.structure.model import Body, Node, Opaque, Replacement
-from regraft.structure.relevance import Relevance
+from regraft.structure.relevant_functions import Relevance
 from regraft.structure.scope import Function
 
 

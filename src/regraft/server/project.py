@@ -18,7 +18,7 @@ from regraft.rules.lock_file import NAME, LockError, nearest
 from regraft.rules.worth import chosen_target
 from regraft.scanning import CompiledRule, FileReport, FileSearch, Finding, with_worth
 from regraft.scanning.baseline import Baseline, BaselineError, read
-from regraft.scanning.ignores import ignore_warnings
+from regraft.scanning.ignore_comments import ignore_warnings
 from regraft.scanning.rule_selection import (
     only_rules,
     rules_for,

@@ -41,7 +41,8 @@ def collect_samples(
 
 
 def add_made_up_samples(explorer: Explorer) -> None:
-    """Make samples for the regions that have some, but too few."""
+    """Add samples (`make_samples`) to the regions that have some, but with an open size that is the
+    same in all of them, and set how many were made up."""
     for region, module in zip(explorer.regions, explorer.modules, strict=True):
         if region.samples and lacks_samples(region):
             samples = make_samples(region, module)

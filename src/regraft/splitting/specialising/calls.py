@@ -278,7 +278,7 @@ def call_numpy_position(state: Specialisation, call: Call) -> Value | None:
 def follow_function(state: Specialisation, call: Call) -> Value | None:
     """Return the value of a call of a function written in Python, or of a method of a module or
     class: as one operation if it can be, else followed; None for any other callee, such as a method
-    of an object from outside."""
+    of an object from outside. Raises Unsplittable for a generator function."""
     function = call.function
     if is_generator(state, getattr(function, "__func__", function)):
         raise state.refuse(

@@ -18,7 +18,7 @@ from regraft.verification.child.checks.argument_reads import (
 )
 from regraft.verification.child.checks.arguments_in_source import literal_value
 from regraft.verification.child.checks.attribute_variants import read_attributes, tested_attributes
-from regraft.verification.child.checks.changed_versions import versions_of
+from regraft.verification.child.checks.changes_by_version import versions_of
 from regraft.verification.child.checks.code_constants import (
     Constants,
     changed_nodes,
@@ -106,7 +106,8 @@ def domain_of(definition: str, session: Session) -> Domain:
 
 
 def _new_domain(definition: str, session: Session) -> Domain:
-    """Return the domain of a definition in both versions."""
+    """Return the domain of a definition in both versions, read from them anew; for changes by rules
+    it is less, as `domain_of` says."""
     versions = versions_of(definition, session)
     nodes = [node for pair in versions for node in changed_nodes(*pair)]
     around = () if session.by_rules else _comparisons_around(versions)
@@ -218,7 +219,8 @@ def _rare_inputs(versions: list[tuple[Change, ModuleType]], session: Session) ->
 def _tried_not_finite(
     definition: str, versions: list[tuple[Change, ModuleType]], session: Session
 ) -> tuple[tuple[str, float], ...]:
-    """Return the numbers, with names, that are not finite and are tried for a definition."""
+    """Return the numbers, with names, that are not finite and are tried for a definition; () where
+    the changed version's text calls one of `_FINITE_OPS`."""
     text = _text_of(definition, session.changed)
     if any(f"{name}(" in text for name in _FINITE_OPS):
         return ()
@@ -235,7 +237,7 @@ def _text_of(definition: str, module: ModuleType) -> str:
 
 
 def _texts_of(definition: str, session: Session) -> str:
-    """Return the texts of a definition in both versions."""
+    """Return the texts of a definition in both versions as one text, that of the original first."""
     return "\n".join(_text_of(definition, module) for module in (session.original, session.changed))
 
 

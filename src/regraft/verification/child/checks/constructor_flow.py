@@ -172,7 +172,8 @@ def key_of(node: ast.AST) -> str:
 
 
 def _controls_of(statement: ast.stmt) -> tuple[ast.expr, ...]:
-    """Return the expression that decides whether, or how often, the body of a statement runs."""
+    """Return the expression that decides whether, or how often, the body of a statement runs, in a
+    tuple: the test of an `if` or `while`, or what a `for` runs over; () for other statements."""
     match statement:
         case ast.If(test=test) | ast.While(test=test):
             return (test,)

@@ -1,4 +1,5 @@
-"""Decisions in expressions: `and`, `or`, `a if c else b`, chained comparisons, comprehensions."""
+"""Expressions whose parts need not all run: `and`, `or`, `a if c else b`, chained comparisons; and
+`(x := y)`."""
 
 from __future__ import annotations
 
