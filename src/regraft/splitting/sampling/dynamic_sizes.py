@@ -81,7 +81,7 @@ def read_dynamic(dynamic: Mapping[str, Mapping[int, Any]], calls: list[Call]) ->
 
 def _check_size_of_call(size: DynamicSize, number: int, call: Call) -> None:
     """Raise ValueError where an example call, by its number, has a size outside of the range of
-    `size`, or one of which no other sizes can be made."""
+    `size`, or no rows there although the range has other sizes."""
     if not size.low <= size.of(call) <= size.high:
         raise ValueError(
             f"dynamic: {size.key} has {size.of(call)} in dimension {size.dim} in example call"

@@ -185,8 +185,9 @@ def _constants_of_versions(
     around: Iterable[tuple[Iterable[ast.expr], ModuleType]],
     session: Session,
 ) -> Constants:
-    """Return the numbers in the changed lines of both versions, and in the comparisons `around`
-    those of an edit by hand, with a length that float16 rounds where only one version names it."""
+    """Return the constants in the changed lines of both versions and in the expressions `around`.
+    For an edit by hand of which only one version names float16, a length that float16 rounds is
+    added to their sizes."""
     constants = constants_of((*((changed_nodes(*pair), pair[1]) for pair in versions), *around))
     if session.by_rules or not _names_half_once(versions):
         return constants
@@ -310,8 +311,8 @@ def _not_finite_numbers(
 def _read_by_one_version(
     versions: list[tuple[Change, ModuleType]], session: Session
 ) -> frozenset[str]:
-    """Return the attributes that the changed lines of one version of a definition read, and the
-    other version reads nowhere."""
+    """Return the attributes of `self` that the changed lines of one version of a definition read,
+    and that the definition reads of no object in the other version."""
     names: set[str] = set()
     for change, module in versions:
         other = session.original if module is session.changed else session.changed

@@ -94,7 +94,8 @@ class Flow:
                 self._add_statements(handler.body, own_controls)
 
     def _add_statement(self, statement: ast.stmt, controls: tuple[ast.expr, ...]) -> None:
-        """Add the sources of the names that a statement assigns itself, not in its body."""
+        """Add the values that a statement assigns, adds or passes to names itself, not in its body,
+        and the tests and iterables `controls` around it, to the sources of these names."""
         match statement:
             case ast.Assign(targets=targets, value=value):
                 if len(targets) == 1 and key_of(targets[0]).startswith("self."):
