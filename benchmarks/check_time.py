@@ -38,7 +38,7 @@ import regraft.cli.check
 end("import of the command line")
 import gc
 from pathlib import Path
-import regraft.report.machine, regraft.scanning.parallel, regraft.scanning.selection
+import regraft.report.json_report, regraft.scanning.parallel, regraft.scanning.rule_selection
 gc.disable()  # as the command does
 end("import of the scan")
 from regraft.rules import load_rules

@@ -31,9 +31,9 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
 from regraft.server.analysis import analyse
-from regraft.server.glimpse import glimpse_of
+from regraft.server.edited_definition_analysis import glimpse_of
 from regraft.server.project import project_of
-from regraft.source.garbage import uncollected
+from regraft.source.garbage_collection import uncollected
 
 STATEMENT = "value = self.scale * 2"
 ROUNDS = 3

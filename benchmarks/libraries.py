@@ -3,8 +3,8 @@
     pip install optree unidiff
     python benchmarks/libraries.py
 
-Nested values (`execution/nested.py`), the names of files in a diff (`source/diff.py`), and the
-lines that run (`verification/child/line_tracing.py`). Times are the least of five rounds, in
+Nested values (`execution/nested.py`), the names of files in a diff (`source/applied_diff.py`), and
+the lines that run (`verification/child/line_tracing.py`). Times are the least of five rounds, in
 processor time.
 """
 
@@ -25,7 +25,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.bert import modeling_bert
 
 from regraft.execution.nested import iterate_leaves, map_leaves
-from regraft.source.diff import _NEW_PATH
+from regraft.source.applied_diff import _NEW_PATH
 from regraft.verification.child.line_tracing import Tracer
 
 ROUNDS = 5

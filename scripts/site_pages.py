@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regraft.rules import BUILT_IN, Rule, load_rule
-from regraft.rules.requirements import requirement
+from regraft.rules.package_requirements import requirement
 from regraft.rules.worth import TARGETS, Worth, worth_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from regraft.report.machine import Collector
+from regraft.report.json_report import Collector
 from regraft.rules import load_rules
 from regraft.scanning import CompiledRule, FileReport, check_file, compile_rules, parallel
 from regraft.scanning.cache import Cache

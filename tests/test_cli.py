@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from command_line import STRANGE, regraft, regraft_process
-from regraft.cli import shared
+from regraft.cli import shared_options
 
 Write = Callable[[str, str], Path]
 
@@ -394,12 +394,12 @@ def test_a_reader_that_closes_the_pipe_is_no_finding(word: str) -> None:
 def test_a_plain_terminal_gets_no_colours(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "is_terminal", lambda _: True)
+    monkeypatch.setattr(shared_options, "is_terminal", lambda _: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert shared.paint("word", fg="red") != "word"
+    assert shared_options.paint("word", fg="red") != "word"
     monkeypatch.setenv(name, value)
-    assert shared.paint("word", fg="red") == "word"
+    assert shared_options.paint("word", fg="red") == "word"
 
 
 def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:

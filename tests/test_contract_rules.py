@@ -11,7 +11,7 @@ import pytest
 
 from command_line import regraft, regraft_process
 from regraft.rules import load_rules
-from regraft.rules.lock import HEAD, pin_rule
+from regraft.rules.lock_file import HEAD, pin_rule
 from regraft.scanning import check_source, compile_rules, rewrite_file, withhold_contract_rules
 from regraft.scanning.cache import Cache
 from regraft.source.text import SourceFile, parse

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.source.diff import DiffError, new_versions
+from regraft.source.applied_diff import DiffError, new_versions
 from regraft.source.text import diff
 
 OLD = "import torch\n\n\ndef weights(x):\n    return torch.softmax(x, -1)\n"

@@ -25,7 +25,7 @@ import click
 import pytest
 
 from regraft.cli import main
-from regraft.rules import lock
+from regraft.rules import lock_file
 
 pytest.importorskip("torch")
 
@@ -315,7 +315,7 @@ def test_listed_commands_run(
         else:
             # the benchmark before measured, and on a busy machine no rule may have gained
             follows_lock = page == "bench" and step.text == CHECKS_LOCK
-            is_empty = follows_lock and not lock.read(repository / lock.NAME).rules
+            is_empty = follows_lock and not lock_file.read(repository / lock_file.NAME).rules
             run_step(replace(step, status=0) if is_empty else step, repository, environment)
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from regraft.cli import main
 from regraft.rules import BUILT_IN, load_rules
-from regraft.rules.lock import (
+from regraft.rules.lock_file import (
     NAME,
     Lock,
     LockError,

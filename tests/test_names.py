@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.source.names import Names, module_names, package_of, root_and_package
+from regraft.source.qualified_names import Names, module_names, package_of, root_and_package
 
 
 def names(text: str, package: str = "") -> Names:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from regraft.cli import main
 from regraft.dsl.syntax import Need
-from regraft.rules import requirements as needs
+from regraft.rules import package_requirements as needs
 
 CODE = "import torch\n\n\ndef gated(gate, up):\n    return torch.nn.functional.silu(gate) * up\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.matching.predicates import PREDICATES
+from regraft.matching.condition_table import PREDICATES
 from regraft.rules import Rule, RuleProblem, load_rule
 from regraft.scanning import check_source, compile_rules, rewrite_file
 from regraft.source.text import SourceFile, parse

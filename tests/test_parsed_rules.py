@@ -6,7 +6,7 @@ import pytest
 
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
-from regraft.rules import parsed
+from regraft.rules import parsed_rules_cache
 from regraft.rules.loading import BUILT_IN, Rule, load_rule, rule_paths
 from regraft.source.cache_key import write_entry
 
@@ -24,10 +24,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_entry_holds_the_rule_with_its_positions(path: Path) -> None:
     rule = parse_rule(path.read_text("utf-8"))
     assert isinstance(rule, RuleSyntax)
-    parsed.store(parsed.key_of("name", "text"), rule)
-    loaded = parsed.load(parsed.key_of("name", "text"))
+    parsed_rules_cache.store(parsed_rules_cache.key_of("name", "text"), rule)
+    loaded = parsed_rules_cache.load(parsed_rules_cache.key_of("name", "text"))
     assert loaded == rule and repr(loaded) == repr(rule)  # equality leaves positions out
-    assert parsed.load(parsed.key_of("name", "another text")) is None
+    assert parsed_rules_cache.load(parsed_rules_cache.key_of("name", "another text")) is None
 
 
 def test_a_rule_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from command_line import regraft
 from conftest import source_of
-from regraft.source.names import module_names
-from regraft.source.replacements import attribute_stores
+from regraft.source.qualified_names import module_names
+from regraft.source.replaced_attributes import attribute_stores
 
 HEAD = """
 import torch

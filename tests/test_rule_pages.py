@@ -10,7 +10,7 @@ import pytest
 
 from regraft.dsl import parse_rule, print_rule
 from regraft.rules import Example, Rule, load_rules, page_examples
-from regraft.rules.requirements import missing_requirements
+from regraft.rules.package_requirements import missing_requirements
 from regraft.scanning import FileReport, check_source, compile_rules, rewrite_file
 from regraft.source import text
 from regraft.source.text import SourceFile, parse

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.matching.predicates import PREDICATES
+from regraft.matching.condition_table import PREDICATES
 from regraft.rules import BUILT_IN, Rule, RuleProblem, load_rules, page_examples
 from rule_texts import rewrite_code, rule_of
 

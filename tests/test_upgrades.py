@@ -11,7 +11,7 @@ import pytest
 
 from command_line import regraft
 from regraft.rules import BUILT_IN
-from regraft.rules.lock import NAME
+from regraft.rules.lock_file import NAME
 from regraft.source import cache_key
 
 CODE = "import torch\n\n\ndef f(x):\n    return x * torch.sigmoid(x)\n"

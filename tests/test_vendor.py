@@ -19,9 +19,9 @@ from regraft.rewriting.vendored_source import (
     vendored_names,
 )
 from regraft.rules import load_rules
-from regraft.rules.kernels import OPS, exported_ops
+from regraft.rules.kernel_signatures import OPS, exported_ops
 from regraft.scanning.check import check_text
-from regraft.scanning.rules import compile_rules
+from regraft.scanning.compiled_rules import compile_rules
 
 ALL = (
     "conv_batch_norm",

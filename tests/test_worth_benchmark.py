@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from regraft.benchmarking.intervals import FEWEST, Interval  # noqa: E402
+from regraft.benchmarking.median_intervals import FEWEST, Interval  # noqa: E402
 from regraft.rules.loading import rule_paths  # noqa: E402
 from regraft.source.object_reference import load_source  # noqa: E402
 

@@ -43,7 +43,7 @@ import soundness
 import textual
 from packages import Package, fetch
 
-from regraft.report import machine
+from regraft.report import json_report
 from regraft.rules import load_rules
 from regraft.scanning import (
     CompiledRule,
@@ -61,7 +61,7 @@ class Scan:
     """What one scan found, as rows of the JSON report, with its CPU seconds and the process's peak
     memory."""
 
-    total: machine.Collector
+    total: json_report.Collector
     seconds: float
     peak_mib: float
 
@@ -159,7 +159,7 @@ def scanned(
     files: Iterable[Path], rules: Sequence[CompiledRule], inlines: bool = True, paths: bool = True
 ) -> Scan:
     """Findings of all files; without `paths` only those that run unconditionally."""
-    total, seconds = machine.Collector(), 0.0
+    total, seconds = json_report.Collector(), 0.0
     reports = collected_between(check_file(path, rules, inlines=inlines) for path in files)
     while True:
         started = time.process_time()

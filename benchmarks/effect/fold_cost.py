@@ -22,7 +22,7 @@ from datetime import datetime, timezone
 import torch
 from torch import Tensor, nn
 
-from regraft.benchmarking.machine import machine
+from regraft.benchmarking.machine_name import machine
 from regraft.ops import conv_batch_norm, implementation
 from regraft.ops.conv_batch_norm import folded_weights
 

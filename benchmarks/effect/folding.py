@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 import torch
 from torch import Tensor, nn
 
-from regraft.benchmarking.measure import compare
+from regraft.benchmarking.paired_measurement import compare
 from regraft.ops import conv_batch_norm, implementation
 
 KINDS = {

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from regraft.benchmarking.measure import compare
+from regraft.benchmarking.paired_measurement import compare
 from regraft.ops import REFERENCES, attention, grouped_experts, quick_gelu, rounded_softmax
 
 Operation = Callable[..., Tensor]

@@ -111,7 +111,7 @@ def model_variant(name: str, variant: str) -> tuple[Any, dict[str, Any]] | None:
     import targets
 
     import regraft
-    from regraft.benchmarking.liger import liger_patched
+    from regraft.benchmarking.liger_patch import liger_patched
 
     model, call = getattr(targets, name)()
     if variant.startswith("Regraft"):

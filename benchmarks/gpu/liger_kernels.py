@@ -27,8 +27,8 @@ from torch import nn
 from torch.nn import functional
 
 from regraft import ops
-from regraft.benchmarking.intervals import is_decided
-from regraft.benchmarking.measure import compare
+from regraft.benchmarking.median_intervals import is_decided
+from regraft.benchmarking.paired_measurement import compare
 
 Function = Callable[..., torch.Tensor]
 DTYPES = (torch.float32, torch.bfloat16)

@@ -23,8 +23,8 @@ from environment import print_versions
 from torch import nn
 
 from regraft import ops
-from regraft.benchmarking.intervals import is_decided
-from regraft.benchmarking.measure import compare
+from regraft.benchmarking.median_intervals import is_decided
+from regraft.benchmarking.paired_measurement import compare
 from regraft.ops.folding import _LEAST_ELSEWHERE, _LEAST_FOLDED
 from regraft.ops.postponed_matmul import _LEAST_SCORES
 

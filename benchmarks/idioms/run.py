@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regraft import ops
-from regraft.benchmarking.intervals import FEWEST
-from regraft.benchmarking.measure import compare
+from regraft.benchmarking.median_intervals import FEWEST
+from regraft.benchmarking.paired_measurement import compare
 from regraft.benchmarking.steps import Step, peak
 
 CPU = torch.device("cpu")

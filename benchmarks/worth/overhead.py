@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from op_calls import CASES, Call, Calls, OpCase
 
-from regraft.benchmarking.intervals import Interval, interval
-from regraft.benchmarking.machine import machine
-from regraft.source.garbage import uncollected
+from regraft.benchmarking.machine_name import machine
+from regraft.benchmarking.median_intervals import Interval, interval
+from regraft.source.garbage_collection import uncollected
 
 LIMIT_SECONDS = 2e-6
 LIMIT_SHARE = 0.005

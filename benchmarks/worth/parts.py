@@ -28,7 +28,7 @@ import torch
 from rules import PACKS, lacking, leaves_of, modules, result_of, rounded, subjects_by_rule, versions
 from subjects import Subject
 
-from regraft.benchmarking.affected import affected_lines
+from regraft.benchmarking.affected_lines import affected_lines
 from regraft.benchmarking.line_timer import LineTimer
 from regraft.rules import load_rules
 from regraft.rules.worth import DECISIVE_SIZES, FASTER, worth_of

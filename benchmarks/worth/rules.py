@@ -40,13 +40,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from subjects import MODES, SIZES, Subject, subjects
 
-from regraft.benchmarking import intervals
-from regraft.benchmarking.intervals import FEWEST
-from regraft.benchmarking.machine import machine
-from regraft.benchmarking.measure import compare
+from regraft.benchmarking import median_intervals
+from regraft.benchmarking.machine_name import machine
+from regraft.benchmarking.median_intervals import FEWEST
+from regraft.benchmarking.paired_measurement import compare
 from regraft.benchmarking.steps import SLICE, Step, peak
 from regraft.rules import load_rules
-from regraft.rules.requirements import missing_requirements
+from regraft.rules.package_requirements import missing_requirements
 from regraft.scanning import check_source, compile_rules, rewrite_file
 from regraft.source.object_reference import load_source
 from regraft.source.text import SourceFile, parse
@@ -54,7 +54,7 @@ from regraft.source.text import SourceFile, parse
 PACKS = Path(__file__).parents[2] / "src" / "regraft" / "rules" / "packs"
 COMMAND = "python benchmarks/worth/rules.py --write"
 # an interval beyond or between these ends a measurement
-is_decided = functools.partial(intervals.is_decided, faster=1.1, slower=0.95, margin=0.03)
+is_decided = functools.partial(median_intervals.is_decided, faster=1.1, slower=0.95, margin=0.03)
 SECONDS_PER_CASE = {"cpu": 20.0, "cuda": 1.5}
 SLICES = {"cpu": SLICE, "cuda": 0.004}  # seconds of one measurement
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.04}

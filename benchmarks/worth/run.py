@@ -51,9 +51,9 @@ from models import COMMITS, SUBJECTS
 from torch import nn
 
 import regraft
-from regraft.benchmarking.intervals import is_decided
-from regraft.benchmarking.machine import machine
-from regraft.benchmarking.measure import compare
+from regraft.benchmarking.machine_name import machine
+from regraft.benchmarking.median_intervals import is_decided
+from regraft.benchmarking.paired_measurement import compare
 from regraft.benchmarking.steps import Step, peak, step
 from regraft.live import NothingOptimized
 

@@ -26,7 +26,7 @@ from regraft.scanning import (
     failed,
     rewrite_file,
 )
-from regraft.scanning.selection import only_rules, rules_for, selected_rules, without_gainless
+from regraft.scanning.rule_selection import only_rules, rules_for, selected_rules, without_gainless
 from regraft.source.text import SourceError
 from regraft.verification.types import Contract, Effort, Verdict
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from regraft.scanning import CompiledRule, FileReport, Finding, check_source, rewrite_file
-from regraft.scanning.rules import are_tested
+from regraft.scanning.compiled_rules import are_tested
 from regraft.verification import Verdict
 from regraft.verification.top_level_definitions import definitions_by_name
 

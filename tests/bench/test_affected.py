@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.benchmarking.affected import affected_lines
+from regraft.benchmarking.affected_lines import affected_lines
 from regraft.rules import load_rules
 from regraft.rules.loading import BUILT_IN
 from regraft.rules.worth import worth_of

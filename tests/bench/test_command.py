@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from command_line import regraft  # noqa: E402
-from regraft.rules.lock import NAME, read  # noqa: E402
+from regraft.rules.lock_file import NAME, read  # noqa: E402
 
 MODEL = """\
 import math

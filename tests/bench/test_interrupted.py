@@ -27,9 +27,9 @@ from regraft.benchmarking import (  # noqa: E402
     bench,
     calls_of,
 )
-from regraft.benchmarking.intervals import Interval  # noqa: E402
-from regraft.benchmarking.measure import Pair  # noqa: E402
-from regraft.benchmarking.select import Choice, Worth  # noqa: E402
+from regraft.benchmarking.median_intervals import Interval  # noqa: E402
+from regraft.benchmarking.paired_measurement import Pair  # noqa: E402
+from regraft.benchmarking.rule_selection import Choice, Worth  # noqa: E402
 from regraft.report.terminal import Progress  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.scanning import compile_rules  # noqa: E402

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from regraft.benchmarking.intervals import (
+from regraft.benchmarking.median_intervals import (
     FEWEST,
     LEVEL,
     Interval,
@@ -22,7 +22,7 @@ from regraft.benchmarking.intervals import (
     interval,
     is_decided,
 )
-from regraft.benchmarking.measure import Race, compare
+from regraft.benchmarking.paired_measurement import Race, compare
 from regraft.benchmarking.steps import BenchError, Prepared, clock, peak, prepare_with_peak, step
 
 CPU = torch.device("cpu")

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from command_line import regraft  # noqa: E402
 from regraft.benchmarking import calls_of, profile_as_text, profile_model  # noqa: E402
-from regraft.benchmarking.expectation import (  # noqa: E402
+from regraft.benchmarking.expected_gains import (  # noqa: E402
     Range,
     gain_of,
     opportunities,

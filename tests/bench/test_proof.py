@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from regraft.benchmarking import Options, as_text, bench, calls_of  # noqa: E402
-from regraft.benchmarking.proof import LARGEST_STEP, examination_of  # noqa: E402
-from regraft.benchmarking.results import Results  # noqa: E402
+from regraft.benchmarking.proof_subjects import LARGEST_STEP, examination_of  # noqa: E402
+from regraft.benchmarking.result_comparison import Results  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.scanning import compile_rules  # noqa: E402
 

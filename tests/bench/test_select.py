@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from regraft.benchmarking.intervals import Interval
-from regraft.benchmarking.measure import Pair
-from regraft.benchmarking.select import Goal, choose, limit
+from regraft.benchmarking.median_intervals import Interval
+from regraft.benchmarking.paired_measurement import Pair
+from regraft.benchmarking.rule_selection import Goal, choose, limit
 from regraft.benchmarking.variants import NONE, Rules
 
 

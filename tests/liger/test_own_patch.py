@@ -18,7 +18,7 @@ if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
 from transformers.models.llama import modeling_llama  # noqa: E402
 
 from regraft.benchmarking import BenchError, Options, bench  # noqa: E402
-from regraft.benchmarking.liger import liger_patched  # noqa: E402
+from regraft.benchmarking.liger_patch import liger_patched  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
 from regraft.scanning import compile_rules  # noqa: E402
 

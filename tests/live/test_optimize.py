@@ -24,7 +24,7 @@ from torch import nn  # noqa: E402
 import regraft  # noqa: E402
 from regraft.live import DifferentConditions, NothingOptimized  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
-from regraft.rules.lock import NAME, Lock, pin_rule, write  # noqa: E402
+from regraft.rules.lock_file import NAME, Lock, pin_rule, write  # noqa: E402
 
 CODE = """\
 import functools

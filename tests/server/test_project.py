@@ -11,7 +11,7 @@ import pytest
 
 from command_line import regraft
 from regraft.rules import load_rules
-from regraft.rules.lock import Lock, pin_rule, write
+from regraft.rules.lock_file import Lock, pin_rule, write
 from regraft.scanning import FileSearch, check_file
 from regraft.server.project import Projects, RuleChoice, project_of
 

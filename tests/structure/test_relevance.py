@@ -12,7 +12,7 @@ from regraft.rules import load_rules
 from regraft.scanning import Finding, check_source, compile_rules
 from regraft.source.text import SourceFile, parse
 from regraft.structure import Module
-from regraft.structure.relevance import Need, Relevance
+from regraft.structure.relevant_functions import Need, Relevance
 from test_generated import program
 
 RULES, _ = compile_rules(load_rules()[0])

@@ -26,10 +26,10 @@ from regraft.verification import (
     resource_limits,
     verify,
 )
+from regraft.verification.child_environment import child_environment
 from regraft.verification.child_process import read_regular_file
 from regraft.verification.containment import Containment, SandboxMode, namespaces_refusal
 from regraft.verification.containment_hints import with_hint
-from regraft.verification.environment import child_environment
 from regraft.verification.resource_limits import Limits
 
 pytest.importorskip("torch")

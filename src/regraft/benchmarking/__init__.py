@@ -1,15 +1,15 @@
 """Benchmarks of rules on this machine: paired timings, peak memory, and the choice of the rules
 that pay."""
 
-from regraft.benchmarking.choice_lock import lock_of
+from regraft.benchmarking.chosen_rules_lock_file import lock_of
 from regraft.benchmarking.inputs import calls_of
-from regraft.benchmarking.intervals import FEWEST
-from regraft.benchmarking.outcome import Observer, Options, Result, Row
+from regraft.benchmarking.median_intervals import FEWEST
+from regraft.benchmarking.options_and_results import Observer, Options, Result, Row
 from regraft.benchmarking.profile import Profile, profile_model
 from regraft.benchmarking.profile_table import as_json as profile_as_json
 from regraft.benchmarking.profile_table import as_text as profile_as_text
+from regraft.benchmarking.rule_selection import Goal, goal_of
 from regraft.benchmarking.run import bench
-from regraft.benchmarking.select import Goal, goal_of
 from regraft.benchmarking.steps import BenchError
 from regraft.benchmarking.table import Table, as_json, as_text, closing, heading
 

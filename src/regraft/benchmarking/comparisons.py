@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from regraft.benchmarking.meter import COMPILED, ORIGINAL, Comparison
-from regraft.benchmarking.outcome import Options, Result
-from regraft.benchmarking.results import Results
+from regraft.benchmarking.options_and_results import Options, Result
+from regraft.benchmarking.result_comparison import Results
+from regraft.benchmarking.variant_measurement import COMPILED, ORIGINAL, Comparison
 from regraft.benchmarking.variants import LIGER, SDPA, Rules, Variants
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from regraft.benchmarking.affected import affected_lines
+from regraft.benchmarking.affected_lines import affected_lines
 from regraft.benchmarking.definitions import Definition, Definitions
-from regraft.benchmarking.expectation import (
+from regraft.benchmarking.expected_gains import (
     NOTHING,
     Opportunity,
     Range,
@@ -22,13 +22,13 @@ from regraft.benchmarking.expectation import (
     speed_of_whole,
 )
 from regraft.benchmarking.line_timer import OUTSIDE, Location
-from regraft.benchmarking.machine import machine
+from regraft.benchmarking.machine_name import machine
 from regraft.benchmarking.profiler import Profiler
 from regraft.benchmarking.steps import BenchError, Call, clock
 from regraft.configuration import Settings as Project
-from regraft.live.model_file import model_files
+from regraft.live.source_rewriting import model_files
 from regraft.scanning import CompiledRule, Finding, check_file
-from regraft.scanning.selection import rules_for
+from regraft.scanning.rule_selection import rules_for
 
 Say = Callable[[str], None]
 _NO_PROJECT = Project()

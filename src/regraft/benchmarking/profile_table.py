@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from regraft import __version__
-from regraft.benchmarking.expectation import Gain, Opportunity, Range
+from regraft.benchmarking.expected_gains import Gain, Opportunity, Range
 from regraft.benchmarking.profile import Profile, Row
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 from regraft.scanning import Finding
 
 Paint = Callable[..., str]

@@ -16,7 +16,7 @@ from regraft.benchmarking.allocations import Allocations
 from regraft.benchmarking.line_timer import LineTimer, Location
 from regraft.benchmarking.steps import BenchError, Call, Prepared, loss_of, seconds_of, step, warm
 from regraft.execution.nested import flatten
-from regraft.source.garbage import uncollected
+from regraft.source.garbage_collection import uncollected
 
 LONG_STEP = 1.5  # seconds; a longer step warms up once only
 PROFILED_SECONDS = 3.0  # after which no further step is profiled

@@ -10,13 +10,20 @@ from typing import Any
 import torch
 
 from regraft.benchmarking.comparisons import alternatives, rule_comparisons
-from regraft.benchmarking.machine import machine
-from regraft.benchmarking.meter import Comparison, Meter
-from regraft.benchmarking.outcome import Observer, Options, Result, Row, Silence, label_of
-from regraft.benchmarking.proof import Examination, examination_of
-from regraft.benchmarking.results import Results
-from regraft.benchmarking.select import choose
+from regraft.benchmarking.machine_name import machine
+from regraft.benchmarking.options_and_results import (
+    Observer,
+    Options,
+    Result,
+    Row,
+    Silence,
+    label_of,
+)
+from regraft.benchmarking.proof_subjects import Examination, examination_of
+from regraft.benchmarking.result_comparison import Results
+from regraft.benchmarking.rule_selection import choose
 from regraft.benchmarking.steps import BenchError, Call, clock, step_seconds
+from regraft.benchmarking.variant_measurement import Comparison, Meter
 from regraft.benchmarking.variants import NONE, Rules, Variants
 from regraft.scanning import CompiledRule
 

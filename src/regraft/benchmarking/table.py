@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from regraft import __version__
-from regraft.benchmarking.intervals import LEVEL, Interval
-from regraft.benchmarking.outcome import Options, Result, Row, label_of
-from regraft.benchmarking.select import Worth
-from regraft.report.words import count
+from regraft.benchmarking.median_intervals import LEVEL, Interval
+from regraft.benchmarking.options_and_results import Options, Result, Row, label_of
+from regraft.benchmarking.rule_selection import Worth
+from regraft.report.counted_nouns import count
 
 Paint = Callable[..., str]
 

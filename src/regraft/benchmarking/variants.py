@@ -6,9 +6,9 @@ import copy
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from regraft.benchmarking.liger import liger_patched
-from regraft.benchmarking.proof import Examination
-from regraft.benchmarking.sdpa import with_sdpa
+from regraft.benchmarking.liger_patch import liger_patched
+from regraft.benchmarking.proof_subjects import Examination
+from regraft.benchmarking.sdpa_alternative import with_sdpa
 from regraft.benchmarking.steps import BenchError
 from regraft.configuration import Settings as Project
 from regraft.live import NotPicklable, Optimization, rewrite

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from regraft import __version__
-from regraft.cli.shared import INTERRUPTED, READER_GONE
+from regraft.cli.shared_options import INTERRUPTED, READER_GONE
 
 _COMMANDS = {  # the module and the function of each
     "baseline": "baseline.baseline_command",
@@ -21,14 +21,14 @@ _COMMANDS = {  # the module and the function of each
     "config": "config.config_command",
     "driver": "driver.driver_command",
     "mcp": "servers.mcp_command",
-    "new": "author.new",
+    "new": "new_and_test.new",
     "profile": "profile.profile_command",
     "rule": "show.rule_command",
     "rules": "rules.rules_command",
     "server": "servers.server_command",
     "show": "show.show",
     "split": "split.split_command",
-    "test": "author.test_command",
+    "test": "new_and_test.test_command",
     "undo": "undo.undo_command",
     "verify": "verify.verify_command",
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.configured import (
+from regraft.cli.command_settings import (
     CONFIG,
     RuleOptions,
     load_chosen,
@@ -16,7 +16,7 @@ from regraft.cli.configured import (
     settings_of,
     with_rule_options,
 )
-from regraft.cli.shared import (
+from regraft.cli.shared_options import (
     ALL,
     DIRECTORIES,
     IGNORE,
@@ -27,7 +27,7 @@ from regraft.cli.shared import (
     print_error,
     stop,
 )
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 
 if TYPE_CHECKING:
     from regraft.scanning import Finding
@@ -77,7 +77,7 @@ def _write(options: WriteOptions) -> None:
     from regraft.scanning import FileSearch
     from regraft.scanning.baseline import NAME, entries_of, write
     from regraft.scanning.parallel import Task, scan_files
-    from regraft.scanning.selection import only_rules, rules_for
+    from regraft.scanning.rule_selection import only_rules, rules_for
 
     groups = settings_of(options.paths, options.config, no_config=False)
     if len(groups) > 1:

@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.configured import (
+from regraft.cli.command_settings import (
     CONFIG,
     NO_CONFIG,
     SubjectOptions,
     load_chosen,
 )
-from regraft.cli.shared import (
+from regraft.cli.measured_model import (
+    THREADS,
+    import_bench,
+    load_subject,
+    prints_on_stderr,
+    stop_for_problems,
+)
+from regraft.cli.shared_options import (
     DIRECTORIES,
     IGNORE,
     INTERRUPTED,
@@ -27,18 +34,11 @@ from regraft.cli.shared import (
     paint,
     stop,
 )
-from regraft.cli.subject import (
-    THREADS,
-    import_bench,
-    load_subject,
-    prints_on_stderr,
-    stop_for_problems,
-)
 from regraft.report.terminal import Progress
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
-    from regraft.rules.lock import Lock
+    from regraft.rules.lock_file import Lock
     from regraft.scanning import CompiledRule
 
 
@@ -258,7 +258,7 @@ def _check_goal(options: BenchOptions) -> None:
 def _write_lock(path: Path, lock: Lock, settings: Settings) -> None:
     """Write the lock file, and say where the configuration file chooses other rules than it; exit
     where it cannot be written."""
-    from regraft.rules.lock import write
+    from regraft.rules.lock_file import write
 
     try:
         write(path, lock)

@@ -9,8 +9,8 @@ import click
 
 from regraft.cli.check_options import CheckOptions
 from regraft.cli.check_run import run
-from regraft.cli.configured import CONFIG, NO_CONFIG
-from regraft.cli.shared import (
+from regraft.cli.command_settings import CONFIG, NO_CONFIG
+from regraft.cli.shared_options import (
     ALL,
     DIRECTORIES,
     DRIVER,

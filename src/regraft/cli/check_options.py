@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.configured import RuleOptions, is_stated
+from regraft.cli.command_settings import RuleOptions, is_stated
 from regraft.report.formats import FORMATS
 
 if TYPE_CHECKING:

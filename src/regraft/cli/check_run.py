@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regraft.cli.check_options import STDIN, CheckOptions, check_combination
-from regraft.cli.configured import (
+from regraft.cli.command_settings import (
     ignore_complaints,
     is_stated,
     load_chosen,
@@ -22,15 +22,15 @@ from regraft.cli.configured import (
     with_rule_options,
 )
 from regraft.cli.remarks import offer_install, remarks_on
-from regraft.cli.shared import STREAMS, load_locked, lock_file
+from regraft.cli.shared_options import STREAMS, load_locked, lock_file
 from regraft.report.formats import FORMATS, Output, Quiet
 from regraft.report.terminal import is_terminal
-from regraft.source.garbage import uncollected
+from regraft.source.garbage_collection import uncollected
 
 if TYPE_CHECKING:
     from regraft.cli.fix import Policy
     from regraft.configuration import Settings
-    from regraft.report.machine import Collector
+    from regraft.report.json_report import Collector
     from regraft.scanning import CompiledRule, FileReport
     from regraft.scanning.baseline import Baseline
     from regraft.source.text import SourceError
@@ -52,7 +52,7 @@ def run(options: CheckOptions) -> int:
 
 def _check(options: CheckOptions) -> int:
     """Check the files of the options and return the exit status."""
-    from regraft.report.machine import Collector
+    from regraft.report.json_report import Collector
     from regraft.source.undo import UndoLog
 
     started = time.perf_counter()
@@ -106,8 +106,8 @@ class _GroupRun:
 
     def run(self) -> None:
         """Report the files, and show or write what the rules make of them."""
-        from regraft.scanning.edits import edits_of
-        from regraft.scanning.selection import rules_for
+        from regraft.scanning.edits_by_finding import edits_of
+        from regraft.scanning.rule_selection import rules_for
 
         rules, problems = self._chosen_rules()
         self.total.errors += problems
@@ -137,7 +137,7 @@ class _GroupRun:
         """Return the report of a file with what is to be reported: findings of these rules that the
         baseline does not accept, and without `--explain` none that gain nothing; add what is wrong
         with its ignores to the totals."""
-        from regraft.scanning.selection import only_rules, without_gainless
+        from regraft.scanning.rule_selection import only_rules, without_gainless
 
         shown = only_rules(report, rules)
         self.total.warnings += ignore_complaints(
@@ -156,7 +156,7 @@ class _GroupRun:
     def _add_ignores(self, report: FileReport) -> int:
         """Write comments that ignore the fixable findings of a file; return the number of those
         that have no place for one."""
-        from regraft.scanning.ignores import add_comments
+        from regraft.scanning.ignore_comments import add_comments
         from regraft.source import text
 
         findings = [finding for finding in report.findings if finding.fixable]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.configured import CONFIG, load_chosen, settings_of
-from regraft.cli.shared import PATH, print_error, stop
+from regraft.cli.command_settings import CONFIG, load_chosen, settings_of
+from regraft.cli.shared_options import PATH, print_error, stop
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.shared import PASS_ENV, PATH, PYTHON, SANDBOX, stop
+from regraft.cli.shared_options import PASS_ENV, PATH, PYTHON, SANDBOX, stop
 from regraft.cli.verdicts import announce, containment_of
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 
 if TYPE_CHECKING:
     from regraft.verification.containment import SandboxMode

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.shared import stop
+from regraft.cli.shared_options import stop
 from regraft.cli.verdicts import containment_of, print_verdicts, verdicts_of
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 
 if TYPE_CHECKING:
     from regraft.scanning import CompiledRule, FileReport, Finding
@@ -138,7 +138,7 @@ class Rewriter:
         """Write a rewritten file in place or below the policy's directory, with `vendor` the ops
         beside it; return its path, and the error where it cannot be written."""
         from regraft.source import text
-        from regraft.source.names import package_of
+        from regraft.source.qualified_names import package_of
 
         path = Path(source.path)
         if self.policy.out is None:
@@ -204,7 +204,7 @@ class Rewriter:
     def _verdicts(self, path: Path, changed: bytes, proved: Iterable[str]) -> tuple[Verdict, ...]:
         """Return the verdicts on a changed version of a file, some definitions of which are proved
         already."""
-        from regraft.scanning.rules import are_tested
+        from regraft.scanning.compiled_rules import are_tested
         from regraft.verification.types import Terms
 
         policy = self.policy

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.configured import (
+from regraft.cli.command_settings import (
     CONFIG,
     NO_CONFIG,
     SubjectOptions,
     load_chosen,
 )
-from regraft.cli.shared import DIRECTORIES, IGNORE, join_values, output_format, paint, stop
-from regraft.cli.subject import (
+from regraft.cli.measured_model import (
     THREADS,
     import_bench,
     load_subject,
@@ -25,6 +24,7 @@ from regraft.cli.subject import (
     prints_on_stderr,
     stop_for_problems,
 )
+from regraft.cli.shared_options import DIRECTORIES, IGNORE, join_values, output_format, paint, stop
 
 if TYPE_CHECKING:
     from regraft.configuration.settings import TargetName

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 
 if TYPE_CHECKING:
-    from regraft.report.machine import Collector
+    from regraft.report.json_report import Collector
 
 
 def remarks_on(total: Collector, has_statistics: bool) -> Iterator[str]:

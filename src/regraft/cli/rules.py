@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.configured import CONFIG, NO_CONFIG, is_stated, settings_of
-from regraft.cli.shared import (
+from regraft.cli.command_settings import CONFIG, NO_CONFIG, is_stated, settings_of
+from regraft.cli.shared_options import (
     DIRECTORIES,
     TARGET,
     output_format,
@@ -62,7 +62,7 @@ def rules_command(
 def _row(rule: Rule, target: str) -> dict[str, Any]:
     """Return what is listed of a rule; `condition` says what turns on a rule that is off for a
     target."""
-    from regraft.rules.requirements import requirement
+    from regraft.rules.package_requirements import requirement
     from regraft.rules.worth import TARGETS, chosen_target, worth_of
 
     packages = [requirement(need) for need in rule.syntax.needs if need.package != "torch"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from regraft.cli.shared import PATH, stop
+from regraft.cli.shared_options import PATH, stop
 
 
 @click.command("server")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.shared import (
+from regraft.cli.shared_options import (
     paint,
     print_error,
     stop,

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import click
 
-from regraft.cli.shared import output_format, stop
-from regraft.cli.subject import call_function, check_subject, prints_on_stderr
+from regraft.cli.measured_model import call_function, check_subject, prints_on_stderr
+from regraft.cli.shared_options import output_format, stop
 from regraft.report.split_text import split_text, summary_text
 from regraft.report.terminal import Progress
 

@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from regraft.cli.shared import print_error, stop
-from regraft.report.words import count
+from regraft.cli.shared_options import print_error, stop
+from regraft.report.counted_nouns import count
 
 
 @click.command("undo")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.shared import paint, stop
+from regraft.cli.shared_options import paint, stop
 from regraft.report.terminal import Progress
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.configured import (
+from regraft.cli.command_settings import (
     CONFIG,
     NO_CONFIG,
     RuleOptions,
@@ -21,7 +21,7 @@ from regraft.cli.configured import (
     settings_of,
     with_rule_options,
 )
-from regraft.cli.shared import (
+from regraft.cli.shared_options import (
     ALL,
     DIRECTORIES,
     DRIVER,
@@ -39,7 +39,7 @@ from regraft.cli.shared import (
     stop,
 )
 from regraft.cli.verdicts import containment_of, hide_from_git, print_verdicts, verdicts_of
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
@@ -198,7 +198,7 @@ def _named_verdicts(
 ) -> tuple[Verdict, ...]:
     """Return the verdicts on a file against another one, a diff, or the rewrites of its rules, and
     add what was compared to `versions`."""
-    from regraft.source.diff import is_diff
+    from regraft.source.applied_diff import is_diff
 
     is_own_rewrite = options.changed is None and not is_diff(original)
     if options.changed is None and is_diff(original):
@@ -301,7 +301,7 @@ def _verdicts(
 
 def _versions_after(diff: Path) -> dict[Path, bytes]:
     """Return the changed versions of the files that a diff changes; exit where it does not fit."""
-    from regraft.source.diff import DiffError, new_versions
+    from regraft.source.applied_diff import DiffError, new_versions
 
     try:
         return new_versions(diff, Path())
@@ -356,7 +356,7 @@ def _changed_bytes(original: Path, changed: Path | None, settings: Settings) -> 
     """Return the changed version: that of the second file, else the original with its fixable
     findings applied."""
     from regraft.scanning import RuleDefect, check_file, rewrite_file
-    from regraft.scanning.selection import rules_for
+    from regraft.scanning.rule_selection import rules_for
 
     if changed is not None:
         return _text_of(changed)

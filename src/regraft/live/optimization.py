@@ -15,13 +15,13 @@ from regraft.configuration import Settings as Project
 from regraft.configuration.settings import check_time_limit
 from regraft.live.changed_definitions import Name
 from regraft.live.installation import install
-from regraft.live.model_file import Settings, model_files
 from regraft.live.outcome import Optimization, Unchanged
 from regraft.live.rewritten_classes import restore
+from regraft.live.source_rewriting import Settings, model_files
 from regraft.live.stored_model import Example, as_calls
 from regraft.report.terminal import Progress, Watch, ignore, is_terminal
 from regraft.rules import load_rules
-from regraft.rules.lock import locked_rules, nearest, notes, read
+from regraft.rules.lock_file import locked_rules, nearest, notes, read
 from regraft.rules.worth import Target
 from regraft.scanning import CompiledRule, compile_rules, with_worth, withhold_contract_rules
 

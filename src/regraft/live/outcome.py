@@ -8,7 +8,7 @@ from typing import Any
 
 from regraft.live.changed_definitions import Name
 from regraft.live.rewritten_classes import restore
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from regraft.matching.pattern import (
     variables,
 )
 from regraft.matching.spellings import spellings
-from regraft.structure.activations import RUN_TIME_TESTS
+from regraft.structure.library_activations import RUN_TIME_TESTS
 
 
 def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:

@@ -9,9 +9,9 @@ from regraft.matching.arguments import default_arguments, describe_node, is_same
 from regraft.matching.constants import is_certainly
 from regraft.matching.pattern import OWN_CLASS, LayerPattern, Pattern, PatternNode
 from regraft.structure import guards
-from regraft.structure.activations import may_compute
 from regraft.structure.called_layers import bind_inputs, computed_op, layer_inputs
 from regraft.structure.guards import Guard
+from regraft.structure.library_activations import may_compute
 from regraft.structure.model import MISSING, Layer, Node, Value
 from regraft.structure.optable import LayerType, table
 

@@ -30,13 +30,13 @@ from regraft.matching.layer_calls import (
     names_layer,
     possible_inputs,
 )
+from regraft.matching.necessary_operations import required_calls
 from regraft.matching.pattern import Pattern, PatternNode
-from regraft.matching.requirements import required_calls
 from regraft.matching.result import Condition, Holds, Match, NoMatch, Skips, Test
 from regraft.matching.soundness import unmet_condition, unsoundness, with_conditions
 from regraft.matching.uses import is_branching, writes_privately
-from regraft.structure.activations import RUN_TIME_TESTS
 from regraft.structure.calls import changes_input, own_op
+from regraft.structure.library_activations import RUN_TIME_TESTS
 from regraft.structure.model import Body, Node, Structure, Value
 from regraft.structure.module import Module
 

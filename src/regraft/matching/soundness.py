@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from regraft.dsl.syntax import Predicate
 from regraft.matching.arguments import describe_node, is_same_value
+from regraft.matching.condition_table import unmet_reason
 from regraft.matching.pattern import variables
-from regraft.matching.predicates import unmet_reason
 from regraft.matching.result import Holds, Match, Test
 from regraft.matching.uses import (
     is_metadata,

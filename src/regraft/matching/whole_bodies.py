@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from regraft.dsl.syntax import Const, Node, Position, Var, WholeBody
 from regraft.matching.pattern import PatternProblem
-from regraft.source.names import Names
+from regraft.source.qualified_names import Names
 from regraft.structure.module import Module
 from regraft.structure.scope import Function
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 from regraft.report.annotations import path_in_project
 
 if TYPE_CHECKING:
-    from regraft.report.machine import Collector
+    from regraft.report.json_report import Collector
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

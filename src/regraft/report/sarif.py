@@ -10,7 +10,7 @@ from regraft import __version__
 from regraft.report.annotations import path_in_project
 
 if TYPE_CHECKING:
-    from regraft.report.machine import Collector
+    from regraft.report.json_report import Collector
     from regraft.source.text import SourceError
 
 SCHEMA = (

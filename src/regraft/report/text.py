@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 from regraft.rules.worth import Worth, by_gain
 from regraft.scanning import FileReport, Finding
 from regraft.source.text import SourceError
 
 if TYPE_CHECKING:
-    from regraft.report.machine import Collector
+    from regraft.report.json_report import Collector
 
 Paint = Callable[..., str]
 

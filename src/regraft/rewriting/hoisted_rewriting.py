@@ -105,9 +105,10 @@ class HoistedRewriter(HoistingChecks):
         return place
 
     def _outermost_step(self, number: Value) -> Node:
-        """Return the node that numbers the steps of the loop before which the kernel is called: the
-        outermost of those from whose numbers the index is computed, if the tensor is the same in
-        all of its steps. The rule's condition says that it is in those of the innermost."""
+        """Return the node that numbers the steps of the loop before which the kernel is called. Of
+        the loops from whose numbers of steps the index `number` is computed, that is the outermost
+        one in all of whose steps the kernel's arguments are the same. The rule's condition says
+        that they are in those of the innermost loop, so that there is one."""
         operands = self._looped_values()
         return next(
             step

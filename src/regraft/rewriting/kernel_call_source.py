@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from regraft.dsl.syntax import Apply, Attr, Const, Group, Item, Operand, Ref, Slice, Var
 from regraft.matching.result import Match
-from regraft.rewriting.call_place import CallPlace
+from regraft.rewriting.values_at_call_place import CallPlace
 from regraft.rewriting.withheld import Withheld
-from regraft.rules.kernels import kernel_parameters
+from regraft.rules.kernel_signatures import kernel_parameters
 from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure.model import MISSING, Node, Statement, Value

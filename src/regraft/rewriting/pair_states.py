@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from regraft.matching.memory import possible_sources
-from regraft.source.names import Names
+from regraft.source.qualified_names import Names
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from regraft.matching.result import Holds, Match, Test
 from regraft.rewriting.single_output import Rewriter
 from regraft.source.imports import Imports
-from regraft.source.names import dotted
+from regraft.source.qualified_names import dotted
 from regraft.structure.model import Layer, Node, Value
 
 # the ops that take a Sequential in the place of a layer

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regraft import __version__
-from regraft.rules.kernels import OPS, exported_ops
+from regraft.rules.kernel_signatures import OPS, exported_ops
 
 BEGINNING = '"""Operations of Regraft '  # of each vendored module, by which it is known
 HEADER = (

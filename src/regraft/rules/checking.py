@@ -16,6 +16,7 @@ from regraft.dsl.syntax import (
     Transformation,
     Wildcard,
 )
+from regraft.matching.condition_table import PREDICATES
 from regraft.matching.pattern import (
     alternatives,
     bound_variables,
@@ -23,8 +24,7 @@ from regraft.matching.pattern import (
     output_variables,
     variables,
 )
-from regraft.matching.predicates import PREDICATES
-from regraft.rules.kernels import kernel_parameters, positional_parameters
+from regraft.rules.kernel_signatures import kernel_parameters, positional_parameters
 from regraft.source.similar_names import suggest
 from regraft.structure.model import MISSING
 

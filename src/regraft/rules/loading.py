@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from regraft.dsl.syntax import RuleSyntax, SyntaxProblem
-from regraft.rules import parsed
+from regraft.rules import parsed_rules_cache
 from regraft.source.similar_names import suggest
 from regraft.source.text import SourceError
 
@@ -184,14 +184,14 @@ def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:
         except (OSError, UnicodeDecodeError) as error:
             return (RuleProblem(str(file), 1, 1, f"cannot be read: {error}"),)
     text, page = texts
-    key = parsed.key_of(path.parent.name, path.name, text, page)
-    syntax = parsed.load(key)
+    key = parsed_rules_cache.key_of(path.parent.name, path.name, text, page)
+    syntax = parsed_rules_cache.load(key)
     if syntax is None:
         checked = _parse_and_check(path, text, page_path, page)
         if not isinstance(checked, RuleSyntax):
             return checked
         syntax = checked
-        parsed.store(key, syntax)
+        parsed_rules_cache.store(key, syntax)
     return Rule(f"{path.parent.name}/{path.stem}", path.parent.name, syntax, path, page)
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from regraft.rules import Rule
+from regraft.scanning.compiled_rules import CompiledRule
 from regraft.scanning.findings import FileReport, Finding, IgnoreComment, Miss
-from regraft.scanning.rules import CompiledRule
 from regraft.source.cache_key import add_files, entry_content, own_key, write_entry
 from regraft.source.line_length import stated_line_length
-from regraft.source.names import package_of
+from regraft.source.qualified_names import package_of
 from regraft.source.text import MAX_BYTES, SourceError
 from regraft.structure.model import Opaque
 from regraft.structure.package import digest as file_digest

@@ -9,12 +9,12 @@ from pathlib import Path
 from tokenize import TokenError
 
 from regraft.rewriting.vendored_source import BEGINNING
+from regraft.scanning.compiled_rules import CompiledRule
 from regraft.scanning.findings import FileReport
-from regraft.scanning.ignores import suppress
+from regraft.scanning.ignore_comments import suppress
 from regraft.scanning.rule_application import findings_of, match_bodies
-from regraft.scanning.rules import CompiledRule
 from regraft.source import text
-from regraft.source.garbage import uncollected
+from regraft.source.garbage_collection import uncollected
 from regraft.source.imports import Imports
 from regraft.source.text import SourceError, SourceFile
 from regraft.structure import Module

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from regraft.rewriting.match_rewriting import Patch
 from regraft.scanning.check import check_source
+from regraft.scanning.compiled_rules import CompiledRule
 from regraft.scanning.findings import FileReport, Finding
-from regraft.scanning.rules import CompiledRule
 from regraft.source import text
 from regraft.source.imports import Imports
 from regraft.source.text import Edit, SourceError, SourceFile

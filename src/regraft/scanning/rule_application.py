@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from regraft.matching.blocks import find_blocks
+from regraft.matching.dependence_on_replacements import body_replacement, match_replacement
 from regraft.matching.matcher import find_matches
-from regraft.matching.replacements import body_replacement, match_replacement
 from regraft.matching.result import Match, NoMatch
 from regraft.matching.whole_bodies import find_bodies
 from regraft.rules import Rule
+from regraft.scanning.compiled_rules import CompiledRule, rule_index
 from regraft.scanning.findings import Finding, Miss, body_finding_of, finding_of, withhold
-from regraft.scanning.rules import CompiledRule, rule_index
 from regraft.source.imports import Imports
 from regraft.source.text import SourceFile
 from regraft.structure import Module, Structure
 from regraft.structure.model import Body, Node, Opaque, Replacement
-from regraft.structure.relevance import Relevance
+from regraft.structure.relevant_functions import Relevance
 from regraft.structure.scope import Function
 
 

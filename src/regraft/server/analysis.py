@@ -12,8 +12,8 @@ from pathlib import Path
 from lsprotocol import types
 
 from regraft.scanning import CompiledRule, FileReport, Finding, check_text, rewrite_file
-from regraft.scanning.edits import Key, edits_of, key_of
-from regraft.scanning.ignores import add_comments
+from regraft.scanning.edits_by_finding import Key, edits_of, key_of
+from regraft.scanning.ignore_comments import add_comments
 from regraft.server.positions import Positions
 from regraft.server.project import Project
 from regraft.source.text import Edit, SourceError, SourceFile

@@ -23,9 +23,9 @@ from regraft.server.actions import plain_edit
 from regraft.server.analysis import Analysis, analyse
 from regraft.server.diagnostics import NOTEBOOK, diagnostics_of, project_diagnostic, shifted
 from regraft.server.documents import NOTEBOOK_CELL, Document, document_of
-from regraft.server.glimpse import Glimpse, glimpse_of
+from regraft.server.edited_definition_analysis import Glimpse, glimpse_of
 from regraft.server.project import Project, Projects, error_summary
-from regraft.source.garbage import uncollected
+from regraft.source.garbage_collection import uncollected
 from regraft.source.text import SourceError
 
 PAUSE_SECONDS = 0.25  # in the typing, after which the whole file is analysed

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from regraft import __version__
 from regraft.configuration.settings import TargetName
-from regraft.server.commands import Caller, Workspace
+from regraft.server.mcp_commands import Caller, Workspace
 from regraft.server.project import RuleChoice
 from regraft.server.prover import Request
 from regraft.server.tool_arguments import StrictServer

@@ -11,15 +11,15 @@ from pathlib import Path
 from regraft.configuration import ConfigurationError, Settings, settings_for
 from regraft.configuration.reading import OWN_NAME, SHARED_NAME
 from regraft.configuration.settings import TargetName
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 from regraft.rules import BUILT_IN
 from regraft.rules.loading import rule_paths
-from regraft.rules.lock import NAME, LockError, nearest
+from regraft.rules.lock_file import NAME, LockError, nearest
 from regraft.rules.worth import chosen_target
 from regraft.scanning import CompiledRule, FileReport, FileSearch, Finding, with_worth
 from regraft.scanning.baseline import Baseline, BaselineError, read
-from regraft.scanning.ignores import ignore_warnings
-from regraft.scanning.selection import (
+from regraft.scanning.ignore_comments import ignore_warnings
+from regraft.scanning.rule_selection import (
     only_rules,
     rules_for,
     rules_of_lock,

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from regraft.fix import Fix, changed_definitions, proved_fix
-from regraft.report.machine import error_as_json, finding_as_json
+from regraft.report.json_report import error_as_json, finding_as_json
 from regraft.scanning import FileReport, Finding, RuleDefect, check_file, rewrite_file
-from regraft.scanning.rules import are_tested
+from regraft.scanning.compiled_rules import are_tested
 from regraft.server.project import Project, RuleChoice, project_of
 from regraft.source.cache_key import cache_directory
 from regraft.source.text import SourceError, diff, write

@@ -14,7 +14,7 @@ from typing import Any
 from lsprotocol import types
 from pygls.uris import from_fs_path
 
-from regraft.report.words import count
+from regraft.report.counted_nouns import count
 from regraft.server.actions import workspace_edit
 from regraft.server.analysis import Analysis
 from regraft.server.language_server import RegraftServer

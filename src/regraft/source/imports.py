@@ -20,7 +20,7 @@ from regraft.source.import_edits import (
     last_block,
     relative_import_edit,
 )
-from regraft.source.names import Names, package_of
+from regraft.source.qualified_names import Names, package_of
 from regraft.source.text import Edit, SourceFile
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from regraft.source.names import package_of
+from regraft.source.qualified_names import package_of
 from regraft.source.similar_names import suggest
 
 # by these a file may bind names that do not stand in it

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from regraft.splitting.compiling.artifacts import digest
 from regraft.splitting.compiling.engine_settings import engine_settings, given_settings
+from regraft.splitting.compiling.model_and_weight_files import digest
 from regraft.splitting.emitting.single import SingleFile
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report, check_format

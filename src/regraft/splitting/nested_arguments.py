@@ -142,7 +142,8 @@ def check_unchanged(
 
 
 def snapshot(value: Any) -> Any:
-    """Return a structure with identities in the place of its objects."""
+    """Return lists for the dictionaries (pairs of key and value), lists and tuples of a structure,
+    and an `Identity` for each object in them: equal as long as these hold the same objects."""
     if isinstance(value, dict):
         return [(key, snapshot(element)) for key, element in value.items()]
     return [*map(snapshot, value)] if isinstance(value, list | tuple) else Identity(value)

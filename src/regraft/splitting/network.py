@@ -19,9 +19,9 @@ from regraft.splitting.preconditions import (
 )
 from regraft.splitting.program.residual import Region, Step
 from regraft.splitting.program.result_classes import Classes
-from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.branch_exploration import RegionModule
 from regraft.splitting.sampling.dynamic_sizes import DynamicSize, Group, make_examples
+from regraft.splitting.sampling.numpy_conversion import to_numpy
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from regraft.splitting.checking.decision_check import (
     unseen_side_errors,
 )
 from regraft.splitting.checking.original_network import CheckResult, Original
+from regraft.splitting.compiling.call_times import time_calls
 from regraft.splitting.compiling.compiled_network import (
     CompiledNetwork,
     compile_network,
     count_models,
     reasons_of_islands,
 )
-from regraft.splitting.compiling.speed import time_calls
 from regraft.splitting.emitting.artefact_protocol import SplitNetwork
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.program_outline import outline_of, region_facts

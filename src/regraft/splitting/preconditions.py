@@ -16,7 +16,7 @@ from regraft.splitting.observing.assigned_attributes import Attribute, record_st
 from regraft.splitting.observing.call_observation import observe_effects
 from regraft.splitting.observing.module_state import State
 from regraft.splitting.program.literals import literal
-from regraft.splitting.sampling.arrays import to_numpy
+from regraft.splitting.sampling.numpy_conversion import to_numpy
 
 _FLAG_CALLS = 4  # example calls that are run with inputs of equal values and other properties
 

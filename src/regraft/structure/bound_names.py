@@ -6,7 +6,7 @@ import ast
 import functools
 from collections.abc import Iterable, Iterator
 
-from regraft.source.names import dotted
+from regraft.source.qualified_names import dotted
 from regraft.source.syntax_walk import statements, walk
 from regraft.structure.scope import Function, Scope
 

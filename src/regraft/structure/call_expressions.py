@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from regraft.source.names import dotted
+from regraft.source.qualified_names import dotted
 from regraft.structure import called_layers, calls, containers, layers, operations
 from regraft.structure.calls import Arguments, glue
 from regraft.structure.frame import Frame

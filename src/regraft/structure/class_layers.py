@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from regraft.structure import guards
 from regraft.structure.bound_names import assignment_targets, class_variables
-from regraft.structure.factories import returned_layer_types
+from regraft.structure.layer_factories import returned_layer_types
 from regraft.structure.layers import SEQUENTIAL
 from regraft.structure.lower import lower_function
 from regraft.structure.model import Body, Layer, Value

@@ -7,15 +7,15 @@ import ast
 import functools
 from collections.abc import Callable, Sequence
 
-from regraft.source.names import dotted
+from regraft.source.qualified_names import dotted
 from regraft.structure import calls, guards, layers, operations
-from regraft.structure.activations import ACTIVATION_TABLES, ACTIVATIONS
 from regraft.structure.call_expressions import lower_call, lower_part
 from regraft.structure.calls import attribute, glue
 from regraft.structure.conditions import comparison_guard, truth_guard
 from regraft.structure.containers import element, loop_element, unpack
 from regraft.structure.frame import Frame
 from regraft.structure.guards import Guard
+from regraft.structure.library_activations import ACTIVATION_TABLES, ACTIVATIONS
 from regraft.structure.model import Kind, Layer, Value
 from regraft.structure.optable import is_dtype
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from regraft.source.names import Names, module_names, package_of
-from regraft.source.replacements import AttributeStores, attribute_stores
+from regraft.source.qualified_names import Names, module_names, package_of
+from regraft.source.replaced_attributes import AttributeStores, attribute_stores
 from regraft.source.syntax_walk import statements
 from regraft.source.text import SourceFile
 from regraft.structure.bound_names import local_names, stored_names
@@ -19,7 +19,7 @@ from regraft.structure.lower import lower_function
 from regraft.structure.model import Body, Layer, Structure
 from regraft.structure.module_scopes import ModuleScopes
 from regraft.structure.package import Package
-from regraft.structure.replaced import Replacements
+from regraft.structure.replaced_operations import Replacements
 from regraft.structure.scope import Function, Scope
 
 _OPERATORS = re.compile(

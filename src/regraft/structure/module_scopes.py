@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from regraft.structure.bound_names import class_variables
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
-from regraft.structure.replaced import Replacements
+from regraft.structure.replaced_operations import Replacements
 from regraft.structure.scope import Function, Scope
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from regraft.structure.activations import LIBRARY_OPS
 from regraft.structure.calls import (
     Arguments,
     attribute,
@@ -16,6 +15,7 @@ from regraft.structure.calls import (
 )
 from regraft.structure.frame import Frame
 from regraft.structure.last_dimension import split_sizes
+from regraft.structure.library_activations import LIBRARY_OPS
 from regraft.structure.model import Kind, Value
 from regraft.structure.optable import (
     POWERS,

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from regraft.source import text
 from regraft.source.cache_key import digest_of
-from regraft.source.names import Names
+from regraft.source.qualified_names import Names
 from regraft.source.text import SourceError, SourceFile
 
 MAX_CACHED = 32  # parsed files that stay in the cache for other files of the package

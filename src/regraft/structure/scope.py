@@ -6,11 +6,11 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from regraft.source.names import Names
+from regraft.source.qualified_names import Names
 from regraft.source.text import SourceFile
 from regraft.structure.model import Layer
 from regraft.structure.optable import OpTable
-from regraft.structure.replaced import Replacements
+from regraft.structure.replaced_operations import Replacements
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

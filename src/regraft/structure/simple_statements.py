@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from regraft.source.names import dotted, import_bindings
+from regraft.source.qualified_names import dotted, import_bindings
 from regraft.structure import calls, operations
 from regraft.structure.bound_names import stored_names
 from regraft.structure.containers import unpack

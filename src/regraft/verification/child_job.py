@@ -185,7 +185,8 @@ class Job:
 
 def _steps_to_avoid(child_exit: Exit, avoided_steps: Collection[str]) -> list[str]:
     """Return the step in which a child ended, in a list, where the next child may get further
-    without it: the changed version is not to blame, and the step was not to be avoided already."""
+    without it: the changed version is not to blame, and the step was not to be avoided already. []
+    where it cannot."""
     step = child_exit.step
     is_its_end = child_exit.how in ("crashed", "limit", "hang")
     if is_its_end and step.get("side") in _NOT_CHANGED and step["what"] not in avoided_steps:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from regraft.verification.child_environment import child_environment
 from regraft.verification.containment import Containment
 from regraft.verification.descendants import end_descendants
-from regraft.verification.environment import child_environment
 from regraft.verification.launcher import OLDEST, TOO_OLD, Launcher, launcher_for
 from regraft.verification.resource_limits import Limits
 from regraft.verification.triton_interpreter import interprets_kernels

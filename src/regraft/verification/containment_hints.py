@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Sequence
 
+from regraft.verification.child_environment import is_kept_back
 from regraft.verification.containment import Containment
-from regraft.verification.environment import is_kept_back
 
 _KEY_ERROR = re.compile(r"KeyError: ['\"](\w+)['\"]")
 _MISSING_FILE = re.compile(r"(?:FileNotFoundError|OSError): .*?['\"](/[^'\"]*)['\"]")

@@ -21,7 +21,6 @@ from regraft.verification.branch_changes import (
     touched_arms,
 )
 from regraft.verification.class_syntax import edited_methods
-from regraft.verification.frame_obstacles import frame_obstacle
 from regraft.verification.module_level import (
     LevelDifference,
     Outline,
@@ -41,6 +40,7 @@ from regraft.verification.statement_lines import (
 )
 from regraft.verification.top_level_definitions import DefinitionBlock, definition_blocks
 from regraft.verification.types import MODULE
+from regraft.verification.unobservable_edits import frame_obstacle
 
 READER = "reads what the module level sets"
 _SHOWN = 3  # obstacles that one reason lists

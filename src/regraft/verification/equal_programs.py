@@ -8,11 +8,11 @@ import inspect
 from types import CodeType
 
 from regraft.verification.docstring_stripping import NoteStripper
+from regraft.verification.introspective_code import accesses_errors, reads_sources, text_only_errors
 from regraft.verification.local_names import OWN_VARIABLE_READERS
 from regraft.verification.module_level import have_equal_surroundings
 from regraft.verification.names_and_scopes import future_imports
 from regraft.verification.normal_form import Normaliser
-from regraft.verification.source_readers import accesses_errors, reads_sources, text_only_errors
 
 
 def equal_definitions(

@@ -162,8 +162,8 @@ def _constant_fields(findings: _Findings) -> str:
 
 
 def _weak_inputs(findings: _Findings) -> str:
-    """Return a sentence where fewer than half of the mutants (of four or more), or none of some,
-    were found different by the comparisons; "" elsewhere."""
+    """Return a sentence where the comparisons found fewer than half of four or more mutants
+    different, or none of fewer; "" elsewhere, and where there were no mutants."""
     mutants = findings.record["mutants"]
     killed, total = mutants.get("killed", 0), mutants.get("of", 0)
     kills_too_few = total >= _FEWEST_MUTANTS and 2 * killed < total

@@ -46,7 +46,9 @@ def are_as_they_were(states: Mapping[str, str]) -> bool:
 
 
 def _state_of(path: str) -> str:
-    """Return the state of a file or folder, as in `Reads.states`."""
+    """Return a text that changes with a file or folder: a hash of the file's content, of a large or
+    special one its size and time, of a folder a hash of the names and versions of the packages in
+    it; `_ABSENT` for what is not there or cannot be read."""
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from regraft.source.names import REPOSITORY_MARKS, root_and_package
+from regraft.source.qualified_names import REPOSITORY_MARKS, root_and_package
 
 _SEARCH_PATHS = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 _HUB_PARTS = ("hub", "modules", "datasets", "assets")  # not the token beside them

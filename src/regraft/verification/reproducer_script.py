@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regraft.source.names import root_and_package
+from regraft.source.qualified_names import root_and_package
 
 FOLDER = Path(".cache", "regraft", "reproducers")
 _TEMPLATE = Path(__file__).with_name("reproducer_template.txt")

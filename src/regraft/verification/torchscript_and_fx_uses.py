@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from regraft.source.names import package_of
+from regraft.source.qualified_names import package_of
 from regraft.verification.readable_files import repository_of
 
 # The transform by the last words of the function that applies it.

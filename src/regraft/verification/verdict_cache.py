@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from regraft.source.cache_key import entry_content, own_key, write_entry
-from regraft.source.names import package_of
+from regraft.source.qualified_names import package_of
 from regraft.verification import Verdict, to_json, verify
 from regraft.verification.containment import Containment
 from regraft.verification.read_file_states import Reads, are_as_they_were

@@ -7,7 +7,7 @@ import re
 
 from regraft.matching.conditions.scope import Arguments, Scope, variable_text
 from regraft.structure.model import Layer, Node, Structure, Value
-from regraft.structure.norms import is_rms_norm
+from regraft.structure.rms_norm_recognition import is_rms_norm
 
 # parts of names for the width of a model's head
 _VOCABULARY = re.compile("vocab|classes|labels|num_tokens|n_token")

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from regraft.report.counted_nouns import count
 from regraft.report.html.evidence import VerdictView, verdict_views
 from regraft.report.html.page import render
 from regraft.report.html.side_by_side import Row, hunks
 from regraft.report.text import worth_text
-from regraft.report.words import count
 from regraft.rules.worth import Worth, by_gain
 
 if TYPE_CHECKING:
-    from regraft.report.machine import Collector
+    from regraft.report.json_report import Collector
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from regraft.report.certificate import domain_kinds, kills_summary, missing_summary
+from regraft.report.counted_nouns import count
 from regraft.report.html.page import render
 from regraft.report.html.side_by_side import hunks_between
-from regraft.report.words import count
 
 # The evidence that the table of a verdict shows in words of its own.
 _COUNTS = (

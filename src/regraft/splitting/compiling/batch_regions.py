@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from regraft.splitting.checking.result_difference import difference
-from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
+from regraft.splitting.compiling.model_and_weight_files import Artifacts
 from regraft.splitting.compiling.region_comparison import Uncompilable
 from regraft.splitting.compiling.region_compilation import compile_region, signature
 from regraft.splitting.compiling.size_limits import Sample

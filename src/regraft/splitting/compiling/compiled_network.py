@@ -12,9 +12,9 @@ import onnx
 import torch
 
 from regraft.report.terminal import Watch, ignore
-from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers import Compiler
 from regraft.splitting.compiling.engine_settings import EngineSettings
+from regraft.splitting.compiling.model_and_weight_files import Artifacts
 from regraft.splitting.compiling.quiet import silenced
 from regraft.splitting.compiling.region_compilation import compile_region
 from regraft.splitting.network import Program

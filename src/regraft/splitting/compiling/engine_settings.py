@@ -24,7 +24,7 @@ class EngineSettings:
     providers: tuple[str, ...] = (CPU_PROVIDER,)
 
     def chosen(self, names: Collection[str]) -> dict[str, Any]:
-        """Return the settings of these names, as JSON."""
+        """Return the settings of these names by name, as JSON values."""
         fields = dataclasses.asdict(self)
         return {name: fields[name] for name in fields if name in names}
 

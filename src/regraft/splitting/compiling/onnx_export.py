@@ -14,8 +14,8 @@ import onnx
 import onnxruntime
 import torch
 
-from regraft.splitting.compiling.artifacts import rename_by_position
 from regraft.splitting.compiling.engine_settings import EngineSettings
+from regraft.splitting.compiling.model_and_weight_files import rename_by_position
 from regraft.splitting.compiling.onnx_means import replace_open_means
 from regraft.splitting.compiling.quiet import without_output
 from regraft.splitting.compiling.region_comparison import (
@@ -30,8 +30,8 @@ from regraft.splitting.compiling.size_guards import without_fast_path
 from regraft.splitting.compiling.size_limits import Sample, varying_axes
 from regraft.splitting.compiling.tracing_replacements import replaced_functions
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.branch_exploration import RegionModule
+from regraft.splitting.sampling.numpy_conversion import to_numpy
 
 try:
     from torch.onnx._internal.torchscript_exporter import symbolic_helper

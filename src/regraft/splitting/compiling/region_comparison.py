@@ -29,9 +29,9 @@ from regraft.splitting.compiling.size_limits import (
 )
 from regraft.splitting.observing.call_observation import observe
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.arrays import to_numpy, to_torch
 from regraft.splitting.sampling.bounded_results import bounded_results
 from regraft.splitting.sampling.branch_exploration import RegionModule
+from regraft.splitting.sampling.numpy_conversion import to_numpy, to_torch
 
 SLOWER = 1.2  # a region that takes more than this multiple of torch's time stays eager
 MIN_SAVING = 50e-6  # seconds; smaller differences do not matter

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.compiling.artifacts import Artifacts, digest
 from regraft.splitting.compiling.compilers import Compiler
+from regraft.splitting.compiling.model_and_weight_files import Artifacts, digest
 from regraft.splitting.compiling.region_comparison import (
     Uncompilable,
     compare_values,

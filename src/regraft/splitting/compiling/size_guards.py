@@ -368,7 +368,8 @@ class _SizesAsNumbers(TorchFunctionMode):  # type: ignore[misc]
     size, which they would ask for its value: the sizes of their results do not depend on it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Return the function's result, or one of its sizes and type in the place of it."""
+        """Return the function's result; where a function of `_FILLING` gets a symbolic size as its
+        number, a result of the same sizes with 0 in the place of that number."""
         keywords = dict(kwargs or {})
         if func not in _FILLING or not any(map(_is_size, (*args, *keywords.values()))):
             return func(*args, **keywords)

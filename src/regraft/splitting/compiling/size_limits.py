@@ -111,7 +111,8 @@ class SizeLimits:
 
     def _own_conditions(self) -> list[str]:
         """Return the limits as conditions all of which have to hold, with the parts of the region
-        taken together."""
+        taken together: what all paths have in common, and the choice among what they have beside;
+        [] where a path has no conditions."""
         if any(not path for path in self.paths):
             return []
         if len(self.paths) == 1:

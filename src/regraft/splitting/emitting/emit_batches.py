@@ -9,7 +9,6 @@ from typing import Any
 
 from regraft.splitting.checking.batch_check import check_batches
 from regraft.splitting.checking.original_network import CheckResult, Original
-from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.batch_regions import compile_batches
 from regraft.splitting.compiling.compiled_network import (
     CompiledNetwork,
@@ -17,6 +16,7 @@ from regraft.splitting.compiling.compiled_network import (
     new_directory,
     reasons_of_islands,
 )
+from regraft.splitting.compiling.model_and_weight_files import Artifacts
 from regraft.splitting.compiling.quiet import silenced
 from regraft.splitting.emitting.artefact_protocol import Emitter
 from regraft.splitting.emitting.batched_host_text import batched_source

@@ -229,7 +229,7 @@ class Writer:
 
     def write_branch(self, step: Branch, depth: int) -> list[str]:
         """Return the lines of a branch as `if`, `elif` and `else`. An arm whose number is not -1
-        first adds the number to the trace."""
+        first adds the number to the trace; one without this and without steps is a `pass`."""
         lines = []
         for number, (test, body) in enumerate(step.arms):
             keyword = "if" if number == 0 else "elif"

@@ -127,7 +127,8 @@ def rename(code: ast.expr, new_names: Mapping[str, str]) -> ast.expr:
 
 
 def write_statement(statement: Statement) -> str:
-    """Return the statement as Python source on one line, without indentation."""
+    """Return the statement as Python source on one line, without indentation; for `break` and
+    `continue` that word."""
     match statement:
         case Assign(target, value):
             return f"{target} = {ast.unparse(value)}"

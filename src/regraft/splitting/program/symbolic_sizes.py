@@ -94,7 +94,7 @@ class SymbolicSizes:
         return answer.shapes, answer.may_raise
 
     def _renew(self) -> None:
-        """Go on with new symbols."""
+        """Drop the symbols, and what was asked and noted of them; the next use makes new ones."""
         self.mode = None
         self.stand_ins.clear()
         self.questions, self.describer = self.first_questions, Describer()
@@ -198,7 +198,7 @@ class SymbolicSizes:
 
     def _fresh_tensor(self, value: TensorValue) -> torch.Tensor:
         """Return a tensor without data of the value's sizes, with a new symbol for each that is
-        open."""
+        open; raise Unknown for a value that is no single tensor."""
         if not isinstance(value.example, torch.Tensor):
             raise Unknown("tensors in a tuple in a tuple")
         mode, open_dims = self._mode(), open_dimensions(value)

@@ -34,7 +34,7 @@ def type_pattern(example: Any, second_example: Any) -> Any:
     return type(example)
 
 
-def same_type(left: Value, right: Value) -> bool:
+def fit_one_variable(left: Value, right: Value) -> bool:
     """Return whether both values fit one variable, by their types in both worlds; an empty list
     or set fits every other one."""
     is_growable = type(left.example) in (list, set) and type(left.example) is type(right.example)
@@ -125,7 +125,7 @@ def twins_of_elements(value: Value) -> list[Any]:
 def open_element_sizes(pairs: list[tuple[Any, Any]]) -> list[Any] | None:
     """Return, for elements in both worlds, new ones of the second world, in which each size is open
     in which the elements differ, or that is open in one of them; None where they differ in more
-    than sizes."""
+    than sizes, and for lists and dictionaries. Elements without tensors stay as they are."""
     examples = [example for example, _ in pairs]
     if len({type(example) for example in examples}) > 1 or isinstance(examples[0], (list, dict)):
         return None
@@ -155,7 +155,9 @@ def open_tensor_sizes(pairs: list[tuple[Any, Any]]) -> list[Any] | None:
 
 
 def open_tuple_sizes(pairs: list[tuple[Any, Any]]) -> list[Any] | None:
-    """Return what `open_element_sizes` does, of tuples, position by position."""
+    """Return, for pairs of a tuple and what it is in the second world, the tuples of the second
+    world with sizes opened position by position, as `open_element_sizes` opens them; None where it
+    does so at one position, for tuples of several lengths, and for empty ones."""
     length = len(pairs[0][0])
     if length == 0 or any(len(example) != length for example, _ in pairs):
         return None

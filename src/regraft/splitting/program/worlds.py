@@ -90,7 +90,7 @@ def places_for_values(indices_or_masks: Any, values: torch.Tensor) -> list[torch
 
 def replace_masks(indices_or_masks: Any, growth: int) -> list[torch.Tensor | None]:
     """Return the indices with each mask replaced by the positions where it is true, an index tensor
-    for each of its dimensions.
+    for each of its dimensions; None and other indices stay.
 
     growth: 0 for these positions only; for any other number the last one is repeated `GROWTH`
     times, of a mask that is expanded along its last dimensions the last row.

@@ -43,8 +43,8 @@ from regraft.splitting.program.statements import (
     Unpack,
     write_statement,
 )
-from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.number_operands import NumberOperands
+from regraft.splitting.sampling.numpy_conversion import to_numpy
 
 MAX_ITERATIONS = 10_000  # iterations of one loop
 MAX_SAMPLES = 6  # samples of one region, in different sizes

@@ -11,8 +11,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.splitting.program.residual import Branch, Region, Step
-from regraft.splitting.sampling.arrays import to_numpy, to_torch
 from regraft.splitting.sampling.branch_exploration import Explorer, check_shapes
+from regraft.splitting.sampling.numpy_conversion import to_numpy, to_torch
 
 MAX_ITERATIONS = 2000  # iterations of one loop; an input that takes more is not compared
 TOLERANCE = 1e-5  # for values near a threshold, relative to the larger of the values compared
@@ -158,17 +158,19 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
             self.at_threshold = self.at_threshold or self.tied
 
     def note_sort(self, args: Any, result: Any) -> None:
-        """Note a sort that puts equal values in order."""
+        """Set `orders_equals` for a sort that puts equal values in order."""
         if args[0].ndim:
             self.note_order(result[0])
 
     def note_argsort(self, args: Any, result: Any) -> None:
-        """Note a sort, of which only the indices are asked, that puts equal values in order."""
+        """Set `orders_equals` for a sort, of which only the indices are asked, that puts equal
+        values in order."""
         if args[0].ndim and not self.orders_equals:
             self.note_order(args[0].sort().values)
 
     def note_order(self, ordered: torch.Tensor) -> None:
-        """Note whether neighbours in the last dimension of an ordered tensor are equal."""
+        """Set `orders_equals` if neighbours in the last dimension of an ordered tensor are
+        equal."""
         self.orders_equals = self.orders_equals or has_equal_neighbours(ordered)
 
     def note_argmax(self, args: Any, result: Any) -> None:

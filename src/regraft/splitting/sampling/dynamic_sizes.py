@@ -81,7 +81,7 @@ def read_dynamic(dynamic: Mapping[str, Mapping[int, Any]], calls: list[Call]) ->
 
 def _check_size_of_call(size: DynamicSize, number: int, call: Call) -> None:
     """Raise ValueError where an example call, by its number, has a size outside of the range of
-    `size`, or one of which no other sizes can be made."""
+    `size`, or no rows there although the range has other sizes."""
     if not size.low <= size.of(call) <= size.high:
         raise ValueError(
             f"dynamic: {size.key} has {size.of(call)} in dimension {size.dim} in example call"
@@ -140,7 +140,7 @@ def make_examples(
     groups = [
         part
         for group in group_sizes(sizes, calls[0])
-        for part in divide(group, calls[0], lambda call: runs(model, call))
+        for part in divide_group(group, calls[0], lambda call: runs(model, call))
     ]
     generator = torch.Generator().manual_seed(0)
 
@@ -177,8 +177,10 @@ def group_sizes(sizes: list[DynamicSize], call: Call) -> list[Group]:
     return [tuple(group) for group in groups.values()]
 
 
-def divide(group: Group, call: Call, is_taken: Callable[[Call], bool]) -> list[Group]:
-    """Divide a group into sizes that have to be equal, and those that the network takes alone.
+def divide_group(group: Group, call: Call, is_taken: Callable[[Call], bool]) -> list[Group]:
+    """Return a group divided into one group of the sizes that have to be equal, which comes first
+    if there are such, and one for each size that may change alone. The group stays whole where it
+    has one size, where its sizes cannot be others, and where one size only would have to be equal.
 
     is_taken: whether the network takes a call.
     """

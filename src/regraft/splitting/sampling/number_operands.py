@@ -107,8 +107,9 @@ class NumberOperands(TorchFunctionMode):  # type: ignore[misc]
         return content.to(dtype or own_type).clone()
 
     def _widened(self, function: Callable[..., Any], args: Sequence[Any]) -> Sequence[Any]:
-        """Return the arguments of a function of numbers alone, as floats of 64 bits where Python
-        divides whole numbers so."""
+        """Return the arguments of a function of numbers alone: those of a true division, which
+        gives floats of 64 bits in Python, with whole numbers as such floats; of others as they
+        are."""
         if getattr(function, "__name__", "") not in ("true_divide", "__truediv__", "__rtruediv__"):
             return args
         return [
@@ -117,7 +118,8 @@ class NumberOperands(TorchFunctionMode):  # type: ignore[misc]
         ]
 
     def _registered(self, result: Any) -> Any:
-        """Return the result of numbers alone, which is a number, too."""
+        """Return the result of an operation on numbers alone as it is, after noting it as a number
+        if it is a tensor without dimensions."""
         if isinstance(result, torch.Tensor) and result.dim() == 0:
             self._numbers[id(result)] = result
         return result

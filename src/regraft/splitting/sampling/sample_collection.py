@@ -9,9 +9,9 @@ import torch
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Region, Step
-from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.bounded_results import bounded_results
 from regraft.splitting.sampling.branch_exploration import Explorer, RegionModule, common_sizes
+from regraft.splitting.sampling.numpy_conversion import to_numpy
 from regraft.splitting.sampling.varied_calls import CHECKED, vary_calls
 
 Sample = tuple[torch.Tensor, ...]
@@ -41,7 +41,8 @@ def collect_samples(
 
 
 def add_made_up_samples(explorer: Explorer) -> None:
-    """Make samples for the regions that have some, but too few."""
+    """Add samples (`make_samples`) to the regions that have some, but with an open size that is the
+    same in all of them, and set how many were made up."""
     for region, module in zip(explorer.regions, explorer.modules, strict=True):
         if region.samples and lacks_samples(region):
             samples = make_samples(region, module)

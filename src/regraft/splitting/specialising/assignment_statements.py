@@ -8,9 +8,9 @@ import copy
 import torch
 
 from regraft.splitting.program.residual_expressions import holds_tensor
-from regraft.splitting.program.type_patterns import same_type
+from regraft.splitting.program.type_patterns import fit_one_variable
 from regraft.splitting.program.values import EitherValue, StaticValue, Value
-from regraft.splitting.specialising.assignments import store
+from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.host_sets import CHANGES
 from regraft.splitting.specialising.inplace import find_aliases, find_holder, replace_aliases
 from regraft.splitting.specialising.stand_ins import is_stand_in
@@ -98,7 +98,7 @@ def change_tensor(
     if len(aliases) > 1 and isinstance(old_value, EitherValue) and old_value.instead is not None:
         state.require_single_kind(node, old_value)
     value = state.evaluate(binary_operation(node, load))
-    if not same_type(value, old_value):
+    if not fit_one_variable(value, old_value):
         raise state.refuse(
             node, "an augmented assignment that would change a tensor's type or shape"
         )

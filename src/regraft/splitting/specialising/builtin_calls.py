@@ -144,8 +144,9 @@ def call_builtin(
 
 
 def measure_length(state: Specialisation, call: BuiltinCall) -> Value | None:
-    """Return the value of len(): a constant for a list of known length, the first size for a
-    tensor; None for other operands, with which the host runs the function."""
+    """Return the value of len(): a constant for a list of known length, a set of known members and
+    what has its elements one by one, such as a tuple; the first size for a tensor; None for other
+    operands, with which the host runs the function."""
     operand = call.operands[0]
     if is_host_set(operand) and is_closed(state, operand):
         return state.static(len(operand.example))

@@ -51,7 +51,6 @@ from regraft.splitting.specialising.local_functions import (
     make_stand_in_function,
 )
 from regraft.splitting.specialising.mapped_elements import evaluate_mapping
-from regraft.splitting.specialising.messages import is_message, leave_out_message
 from regraft.splitting.specialising.method_calls import (
     READING_METHODS,
     call_method,
@@ -61,6 +60,7 @@ from regraft.splitting.specialising.module_calls import call_mode_change, call_m
 from regraft.splitting.specialising.number_builtins import call_math
 from regraft.splitting.specialising.object_calls import call_on_object
 from regraft.splitting.specialising.object_methods import construct_object
+from regraft.splitting.specialising.print_and_log_calls import is_message, leave_out_message
 from regraft.splitting.specialising.record_fields import (
     find_record_method,
     make_record,
@@ -278,7 +278,7 @@ def call_numpy_position(state: Specialisation, call: Call) -> Value | None:
 def follow_function(state: Specialisation, call: Call) -> Value | None:
     """Return the value of a call of a function written in Python, or of a method of a module or
     class: as one operation if it can be, else followed; None for any other callee, such as a method
-    of an object from outside."""
+    of an object from outside. Raises Unsplittable for a generator function."""
     function = call.function
     if is_generator(state, getattr(function, "__func__", function)):
         raise state.refuse(

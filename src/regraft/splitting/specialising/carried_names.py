@@ -9,7 +9,7 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.residual import Step
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import assigned_names
-from regraft.splitting.program.type_patterns import open_differing_sizes, same_type
+from regraft.splitting.program.type_patterns import fit_one_variable, open_differing_sizes
 from regraft.splitting.program.value_tests import get_alternative
 from regraft.splitting.program.values import (
     EitherValue,
@@ -115,7 +115,7 @@ def carry_over_type(
         )
     if isinstance(value, TensorValue) and end.example is not value.example:
         state.alias_groups.append([value.example, end.example])
-    if not same_type(value, end):
+    if not fit_one_variable(value, end):
         return None
     note_ragged(state, end.example, [value.example])
     return end.drop_constants() if isinstance(end, HostValue) else value
@@ -134,7 +134,7 @@ def allow_none(state: Specialisation, key: str, value: Value, end: Value) -> Val
     is_alike = type(first) is type(last) and not first.fields and not last.fields
     if not isinstance(first, (HostValue, TensorValue)) or not is_alike:
         return LostValue(name(key))
-    if not same_type(first, last):
+    if not fit_one_variable(first, last):
         return LostValue(name(key))
     note_ragged(state, first.example, [last.example])
     if isinstance(first, TensorValue):

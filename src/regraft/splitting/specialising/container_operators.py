@@ -58,7 +58,8 @@ class Operation:
 
 def find_key(state: Specialisation, operation: Operation) -> Value | None:
     """Return the value of `in` or `not in` of a dictionary that forward makes; None for other
-    containers, and for a key known only at run time."""
+    containers. For a key known only at run time Unsplittable is raised, or None returned where the
+    dictionary's class has a `__contains__` of its own."""
     key, container = operation.operands
     if not is_dict_stand_in(state, container.example):
         return None

@@ -79,8 +79,9 @@ def module_decides(
     code: ast.expr,
     operands: list[Value],
 ) -> bool:
-    """Return whether a module beyond torch.nn decides by values of tensors, or by sizes that
-    values decide, or has to be followed for another reason."""
+    """Return whether a module, which or a part of which is of a class beyond torch.nn, has to be
+    followed: the plan says so, or it decides by values of tensors or sizes that differ between the
+    worlds."""
     return is_custom(module) and (
         has_to_detour(state)
         or may_decide(state, code, operands)

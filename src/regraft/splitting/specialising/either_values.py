@@ -12,7 +12,7 @@ from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import Branch, HostStep
 from regraft.splitting.program.residual_expressions import method_call, name
 from regraft.splitting.program.statements import Assign, raise_message
-from regraft.splitting.program.type_patterns import open_dimensions, same_type
+from regraft.splitting.program.type_patterns import fit_one_variable, open_dimensions
 from regraft.splitting.program.value_tests import get_alternative
 from regraft.splitting.program.values import (
     EitherValue,
@@ -198,4 +198,4 @@ def fits_either(value: EitherValue, new_value: Value) -> bool:
     ):
         return False
     alternative = get_alternative(new_value)
-    return type(alternative) is type(value.alternative) and same_type(value, new_value)
+    return type(alternative) is type(value.alternative) and fit_one_variable(value, new_value)

@@ -34,12 +34,6 @@ from regraft.splitting.specialising.containers import (
     evaluate_tuple,
     make_dictionary,
 )
-from regraft.splitting.specialising.decisions import (
-    evaluate_bool_op,
-    evaluate_comparison,
-    evaluate_conditional,
-    evaluate_named_expression,
-)
 from regraft.splitting.specialising.followed_code import Frame
 from regraft.splitting.specialising.host_sets import (
     evaluate_set_comprehension,
@@ -48,6 +42,12 @@ from regraft.splitting.specialising.host_sets import (
 from regraft.splitting.specialising.indexing import evaluate_subscript
 from regraft.splitting.specialising.object_choices import ObjectChoice
 from regraft.splitting.specialising.operators import evaluate_operator
+from regraft.splitting.specialising.short_circuit_expressions import (
+    evaluate_bool_op,
+    evaluate_comparison,
+    evaluate_conditional,
+    evaluate_named_expression,
+)
 from regraft.splitting.specialising.state import Specialisation
 
 

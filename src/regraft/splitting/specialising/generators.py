@@ -122,7 +122,7 @@ def read_at_once(state: Specialisation, node: ast.Call) -> ast.Call:
     return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
-def count_elements(state: Specialisation, node: ast.For) -> list[ast.stmt] | None:
+def expand_counting_loop(state: Specialisation, node: ast.For) -> list[ast.stmt] | None:
     """Return the statements that a loop over `enumerate(generator)` or `zip(generator, others)`
     stands for, a counter and a loop over the generator; None for any other loop. Raises
     Unsplittable for a generator behind another argument of `zip`, and keywords."""

@@ -170,7 +170,7 @@ def move_returns_to_tails(state: Specialisation, definition: ast.FunctionDef) ->
     returned = state.unused_name("loop_returned")
     statements = without_try_returns(definition.body, result, returned)
     statements = without_loop_returns(statements, result, returned)
-    if all(returns_none(part) for part in body_nodes(definition)):
+    if all(is_no_return_of_value(part) for part in body_nodes(definition)):
         # else there is no value where no return in a loop was taken
         statements = [assign_to(definition, result, ast.Constant(None)), *statements]
     end = ast.copy_location(ast.Return(None), definition)
@@ -183,8 +183,8 @@ def move_returns_to_tails(state: Specialisation, definition: ast.FunctionDef) ->
     return body
 
 
-def returns_none(node: ast.AST) -> bool:
-    """Return whether a node is no return of a value."""
+def is_no_return_of_value(node: ast.AST) -> bool:
+    """Return whether a node is anything but a `return` of a value other than None."""
     if not isinstance(node, ast.Return) or node.value is None:
         return True
     return isinstance(node.value, ast.Constant) and node.value.value is None

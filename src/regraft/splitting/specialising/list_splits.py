@@ -103,7 +103,7 @@ def split_by_list(
     else:
         bounds = add_sizes(state, node, parts)
         size = get_element(state, get_shape(state, tensor), axis)
-        check_sizes(state, node, parts, bounds[-1], size)
+        append_size_check(state, node, parts, bounds[-1], size)
     slices = [
         take_slice(state, node, tensor, axis, lower, upper) for lower, upper in pairwise(bounds)
     ]
@@ -149,7 +149,7 @@ def add_sizes(state: Specialisation, node: ast.Call, sizes: list[Value]) -> list
     return bounds
 
 
-def check_sizes(
+def append_size_check(
     state: Specialisation, node: ast.Call, sizes: list[Value], total: Value, size: Value
 ) -> None:
     """Append a step by which the host raises RuntimeError for sizes of parts below 0, and for a sum

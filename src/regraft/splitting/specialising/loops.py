@@ -1,4 +1,4 @@
-"""Unroll loops whose elements are listed while specialising; hand other loops to fixpoint.py."""
+"""Unroll loops whose elements are listed while specialising; hand others to loop_fixpoint.py."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from regraft.splitting.program.residual import (
 )
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import Break, Continue, raise_message, read_names
-from regraft.splitting.program.type_patterns import same_type
+from regraft.splitting.program.type_patterns import fit_one_variable
 from regraft.splitting.program.value_tests import list_parts
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, TensorValue, Value
-from regraft.splitting.specialising.assignments import store
+from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.carried_names import NotSettled
 from regraft.splitting.specialising.elements import list_elements
-from regraft.splitting.specialising.fixpoint import (
+from regraft.splitting.specialising.followed_code import FollowedLoop
+from regraft.splitting.specialising.generators import (
+    execute_for_generator,
+    expand_counting_loop,
+    find_generator,
+)
+from regraft.splitting.specialising.loop_fixpoint import (
     follow_to_fixpoint,
     forget_constants,
     list_assigned_names,
-)
-from regraft.splitting.specialising.followed_code import FollowedLoop
-from regraft.splitting.specialising.generators import (
-    count_elements,
-    execute_for_generator,
-    find_generator,
 )
 from regraft.splitting.specialising.mapped_elements import expand_mapped_loop
 from regraft.splitting.specialising.path_joins import merge_paths
@@ -137,7 +137,7 @@ def follow_generator(state: Specialisation, node: ast.For) -> bool:
     if generator is not None:
         execute_for_generator(state, node, generator)
         return True
-    statements = count_elements(state, node) or expand_mapped_loop(state, node)
+    statements = expand_counting_loop(state, node) or expand_mapped_loop(state, node)
     state.execute_block(statements or [])
     return statements is not None
 
@@ -220,7 +220,7 @@ def follow_host_loop(state: Specialisation, node: ast.For, values: Value) -> Non
         return
     value_class = TensorValue if isinstance(pairs[0][0], torch.Tensor) else HostValue
     elements = [value_class(example, name(""), twin) for example, twin in pairs]
-    if not all(same_type(elements[0], element) for element in elements):
+    if not all(fit_one_variable(elements[0], element) for element in elements):
         raise state.refuse(node, "a loop over values of different types or shapes is not supported")
     node, target = write_loop_variable(state, node, elements[0])
     key = state.variable_name(target.id)
@@ -298,7 +298,7 @@ def holds_another_type(state: Specialisation, key: str, element: Value) -> bool:
     if value is None:
         return False
     is_own_name = isinstance(value.code, ast.Name) and value.code.id == key
-    return not (is_own_name and type(value) is type(element) and same_type(value, element))
+    return not (is_own_name and type(value) is type(element) and fit_one_variable(value, element))
 
 
 def convert_to_list(state: Specialisation, values: Value, pairs: list[tuple[Any, Any]]) -> Value:

@@ -66,7 +66,8 @@ def holds_objects(state: Specialisation, value: Value) -> bool:
 
 
 def merge_objects(values: list[Value]) -> list[StaticValue]:
-    """Return the different objects that the values are, or may be, in turn."""
+    """Return the objects that the values are, or may be, each once and in the order of the
+    values."""
     objects: list[StaticValue] = []
     for value in values:
         for candidate in list_objects(value):

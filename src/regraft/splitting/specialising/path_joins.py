@@ -15,9 +15,9 @@ from regraft.splitting.program.residual import HostStep, Step, append_before_exi
 from regraft.splitting.program.residual_expressions import is_static_literal, name
 from regraft.splitting.program.statements import Assign
 from regraft.splitting.program.type_patterns import (
+    fit_one_variable,
     open_differing_sizes,
     open_list_sizes,
-    same_type,
 )
 from regraft.splitting.program.value_tests import get_alternative, is_truth_of_operand
 from regraft.splitting.program.values import (
@@ -181,7 +181,7 @@ def join_values(state: Specialisation, key: str, path_values: PathValues) -> Val
     kinds = {type(value) for value in values}
     if all(value.fields for value in values):
         return LostValue(name(key))  # its elements are joined
-    if share_value(values):
+    if can_share_value(values):
         return first
     if (one_of_several := join_objects(state, key, path_values)) is not None:
         return one_of_several
@@ -206,7 +206,7 @@ def open_elements(state: Specialisation, values: list[Value]) -> bool:
     return True
 
 
-def share_value(values: list[Value]) -> bool:
+def can_share_value(values: list[Value]) -> bool:
     """Return whether all values are the same constant or object, or the same choice of objects, so
     that one can stand for all, or are records of one class."""
     first, kinds = values[0], {type(value) for value in values}
@@ -233,7 +233,7 @@ def fit_host_variable(values: list[Value]) -> bool:
     longest = find_longest(values)
     return all(
         isinstance(value, HostValue) or is_static_literal(value) for value in values
-    ) and all(same_type(longest, value) for value in values)
+    ) and all(fit_one_variable(longest, value) for value in values)
 
 
 def join_in_host(state: Specialisation, key: str, path_values: PathValues) -> Value:
@@ -265,7 +265,7 @@ def join_tensors(state: Specialisation, key: str, values: list[TensorValue]) -> 
     that the joined tensor may share memory with the tensor of each path."""
     joined = values[0]
     for value in values[1:]:
-        if not same_type(joined, value):
+        if not fit_one_variable(joined, value):
             widened = open_differing_sizes(joined, value)
             if widened is None:
                 return LostValue(name(key))

@@ -13,7 +13,7 @@ from regraft.splitting.program.residual_expressions import is_display, method_ca
 from regraft.splitting.program.use_marks import mark_uses
 from regraft.splitting.program.value_tests import are_static
 from regraft.splitting.program.values import NO_TWIN, EitherValue, HostValue, TensorValue, Value
-from regraft.splitting.specialising.assignments import store
+from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.code_running import read_number, run_operation
 from regraft.splitting.specialising.elements import take_elements
 from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length

@@ -7,7 +7,7 @@ import ast
 from typing import Any
 
 from regraft.splitting.program.literals import literal
-from regraft.splitting.program.type_patterns import same_type
+from regraft.splitting.program.type_patterns import fit_one_variable
 from regraft.splitting.program.values import HostValue, StaticValue, Value, convert_to_host
 from regraft.splitting.specialising.call_operands import Call
 from regraft.splitting.specialising.code_running import run_code
@@ -30,7 +30,11 @@ def get_from_table(state: Specialisation, call: Call) -> Value | None:
         return None
     display, default = table_display(table), write_default(call.args[1:])
     elements = [StaticValue(element, ast.Constant(None)) for element in table.values()]
-    if display is None or default is None or not all(same_type(default, each) for each in elements):
+    if (
+        display is None
+        or default is None
+        or not all(fit_one_variable(default, each) for each in elements)
+    ):
         raise state.refuse(
             call.node,
             "get() of a dictionary by a key known only at run time takes a default of the type of"

@@ -1,4 +1,5 @@
-"""Calls of torch: tell calls that read values of tensors from calls that run as one operation."""
+"""Calls of torch that take more than to be run as one operation: comparisons of whole tensors,
+sizes, tensors made of lists, and calls on constants."""
 
 from __future__ import annotations
 
@@ -162,21 +163,21 @@ def convert_to_tensor(
             reason = "torch.tensor of a list whose length is not known needs a dtype"
             raise state.refuse(node, reason)
         if not all(type(number) is float for number in numbers):
-            refuse_empty_list(state, node, args[0])
+            append_error_for_untyped_list(state, node, args[0])
     array = convert_list(state, node, args[0])
     return (method_call(array.code, "to", dtype.code) if dtype.example else array.code), [array]
 
 
-def refuse_empty_list(state: Specialisation, node: ast.AST, numbers: Value) -> None:
+def append_error_for_untyped_list(state: Specialisation, node: ast.AST, numbers: Value) -> None:
     """Append a step by which the host raises RuntimeError for an empty list of whole numbers or
     truth values, of which torch would make floats."""
     reason = (
         "torch.tensor of an empty list gives floats here, which no example showed; write its dtype"
     )
-    raise_for_empty_list(state, node, numbers, "RuntimeError", reason)
+    append_error_for_empty_list(state, node, numbers, "RuntimeError", reason)
 
 
-def raise_for_empty_list(
+def append_error_for_empty_list(
     state: Specialisation, node: ast.AST, values: Value, error: str, reason: str
 ) -> None:
     """Append a step by which the host raises an error of Python, with the place and a reason, for
@@ -205,7 +206,7 @@ def concatenate_list(
     if not isinstance(args[0].code, ast.Name):
         args = [state.bind_in_host(args[0]), *args[1:]]
     if not has_definite_length(state, args[0]):
-        raise_for_empty_list(state, node, args[0], *error_for_no_tensors(function))
+        append_error_for_empty_list(state, node, args[0], *error_for_no_tensors(function))
     code = ast.Call(
         ast.Attribute(
             name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()

@@ -1,4 +1,5 @@
-"""Calls that a sub-network makes, and those of tests that it answers."""
+"""Calls of the functions of torch, each run as one operation of a region, and of its tests of types
+and of equal tensors."""
 
 from __future__ import annotations
 

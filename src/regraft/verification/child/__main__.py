@@ -100,7 +100,7 @@ def _prepare_tracing() -> None:
     """Trace an example in this process, at the first call only. Where that fails, children trace
     from the start, and say for what reason."""
     with contextlib.suppress(Exception):
-        importlib.import_module("regraft.verification.child.tracing_example").trace_example()
+        importlib.import_module("regraft.verification.child.tracing_warm_up").trace_example()
 
 
 def _becomes_readable(requests: IO[bytes]) -> bool:

@@ -28,7 +28,7 @@ from regraft.verification.child.checks.size_variants import SIZES
 from regraft.verification.child.checks.value_variants import EXTREME, VALUES
 from regraft.verification.child.comparison_setting import Setting
 from regraft.verification.child.comparison_terms import HALVES, Difference, Largest, Rigour
-from regraft.verification.child.exact_runs import execute_exactly
+from regraft.verification.child.float64_runs import execute_exactly
 from regraft.verification.child.jittered_results import JITTERED, farther_outcome
 from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair

@@ -97,7 +97,8 @@ def _calls_to_replay(
 def _longest_call(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
     """Return the call with the most elements among those with other sizes than a recorded call, at
     most once for each definition and number format: what half precision rounds away grows with
-    positions and counts. Adds to `session.widened`."""
+    positions and counts. () after that, and where there is no such call. Adds to
+    `session.widened`."""
     key = entry.definition, f"longest in {setting.dtype}"
     if key in session.widened:
         return ()

@@ -60,7 +60,8 @@ def laid_out_calls(call: Call) -> tuple[Call, ...]:
 
 
 def _call_with_index_beyond(call: Call) -> Call:
-    """Return a call in which each tensor of indices has one beyond the largest."""
+    """Return a call in which the last element of each tensor of indices is one more than the
+    largest."""
     return call_arguments.map_tensors(
         call,
         lambda tensor: _with_index_beyond(tensor) if _is_index(tensor) else tensor,

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from regraft.source.names import REPOSITORY_MARKS, root_and_package
 from regraft.source.object_reference import load_source
+from regraft.source.qualified_names import REPOSITORY_MARKS, root_and_package
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.missing_modules import without_missing_modules
 from regraft.verification.child.package_stand_ins import import_packages, left_out_packages

@@ -36,7 +36,8 @@ def numbers_of(error: BaseException | None) -> Mapping[str, Number]:
 
 
 def _numbers(variables: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
-    """Yield the expressions with their numbers, from the local variables of a function."""
+    """Yield expressions with their numbers: whole numbers, sequences of these and shapes of tensors
+    among the local variables of a function and the attributes of its `self`."""
     attributes = getattr(variables.get("self"), "__dict__", {})
     own = ((f"self.{name}", value) for name, value in attributes.items())
     for name, value in (*variables.items(), *own):

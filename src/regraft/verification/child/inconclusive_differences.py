@@ -15,7 +15,7 @@ from regraft.verification.child.call_comparison import Sides, compare_runs, is_a
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan
 from regraft.verification.child.comparison_terms import HALVES, Difference
-from regraft.verification.child.exact_runs import execute_exactly
+from regraft.verification.child.float64_runs import execute_exactly
 from regraft.verification.child.parameter_alterations import LOW
 from regraft.verification.child.rounding import ERROR_RATIO, ROUNDINGS, is_noise
 from regraft.verification.child.session import Session

@@ -80,7 +80,8 @@ def _names_of_other_values(
 
 def starts_alike(value: Any, counterpart: Any) -> bool:
     """Return whether two tensors of one shape hold close initial values, also where these are
-    tiny: the factor 1e-6 of a new layer is not zero."""
+    tiny: the factor 1e-6 of a new layer is not zero. True where one of them is on the device
+    "meta" and so has no values."""
     if value.is_meta or counterpart.is_meta:
         return True  # there are no values
     first, second = _numbers(value), _numbers(counterpart)

@@ -22,8 +22,8 @@ from regraft.verification.child.call_outcomes import Outcome, Plan
 from regraft.verification.child.call_variants import AS_RECORDED
 from regraft.verification.child.comparison_setting import Setting, cast_to_format
 from regraft.verification.child.comparison_terms import Difference
-from regraft.verification.child.exact_runs import execute_exactly
 from regraft.verification.child.failure_description import describe_failure
+from regraft.verification.child.float64_runs import execute_exactly
 from regraft.verification.child.inconclusive_differences import reason_to_leave_out
 from regraft.verification.child.input_minimisation import minimise_call
 from regraft.verification.child.model_pair import Pair, build_both

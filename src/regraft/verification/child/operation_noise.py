@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.verification.child.call_variants import move_by_rounding
-from regraft.verification.child.result_mode import ResultMode
+from regraft.verification.child.operation_result_mode import ResultMode
 
 # operations of ATen that round; others copy numbers, choose some or are exact
 _ROUNDING = frozenset(

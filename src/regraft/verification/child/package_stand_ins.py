@@ -47,7 +47,7 @@ def _only_binds(statements: Iterable[ast.stmt]) -> bool:
 
 
 def _binds(statement: ast.stmt) -> bool:
-    """Return whether `_only_binds` allows a statement."""
+    """Return whether a statement does nothing but what `_only_binds` says of several."""
     match statement:
         case ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Expr(value=ast.Constant()):
             return True

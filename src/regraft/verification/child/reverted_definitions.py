@@ -51,7 +51,7 @@ def only_change(session: Session, name: str) -> Iterator[None]:
 
 def blame(session: Session, check: Callable[[], Difference | None]) -> tuple[str, ...]:
     """Return the unrefuted definitions with which `check` finds a difference while all others
-    are reverted; all unrefuted ones where none is guilty by itsession.
+    are reverted; all unrefuted ones where none is guilty by itself.
 
     A single unrefuted definition is returned without a check.
     """

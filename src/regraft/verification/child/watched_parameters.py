@@ -88,7 +88,8 @@ class WatchedParameters:
         return {} if is_unchanged else self._differing()
 
     def _differing(self) -> dict[str, Any]:
-        """Return by name the former values, flat, of the parameters that differ from them."""
+        """Return by name the former values, flat, of the parameters whose values or shapes are
+        others than in the copies."""
         former: dict[str, Any] = {}
         offsets = dict.fromkeys(self._copies, 0)
         for state in self._states:

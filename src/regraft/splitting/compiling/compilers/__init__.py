@@ -1,7 +1,7 @@
 """The compilers of regions, behind one protocol. Each is an optional dependency, imported when it
 is asked for."""
 
-from regraft.splitting.compiling.compilers.named import (
+from regraft.splitting.compiling.compilers.compilers_by_name import (
     AUTO,
     NAMES,
     compiler_named,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regraft.splitting.compiling.artifacts import Artifacts
+from regraft.splitting.compiling.model_and_weight_files import Artifacts
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.branch_exploration import RegionModule
 

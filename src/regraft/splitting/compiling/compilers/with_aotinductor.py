@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.compiling.artifacts import Artifacts, digest
 from regraft.splitting.compiling.compilers.aotinductor_packages import EXPORTED, PACKAGED, package
 from regraft.splitting.compiling.compilers.protocol import Compiler
+from regraft.splitting.compiling.model_and_weight_files import Artifacts, digest
 from regraft.splitting.compiling.region_comparison import (
     Uncompilable,
     compare_with_torch,

@@ -7,8 +7,8 @@ from typing import Any
 
 import onnxruntime
 
-from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers.protocol import Compiler
+from regraft.splitting.compiling.model_and_weight_files import Artifacts
 from regraft.splitting.compiling.onnx_export import FUSIONS, to_onnx
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.branch_exploration import RegionModule

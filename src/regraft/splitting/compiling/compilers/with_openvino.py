@@ -12,9 +12,9 @@ from typing import Any
 import onnx
 import openvino
 
-from regraft.splitting.compiling.artifacts import Artifacts
 from regraft.splitting.compiling.compilers.protocol import Compiler
 from regraft.splitting.compiling.engine_settings import EngineSettings
+from regraft.splitting.compiling.model_and_weight_files import Artifacts
 from regraft.splitting.compiling.onnx_export import to_onnx
 from regraft.splitting.compiling.region_comparison import (
     Uncompilable,
@@ -23,8 +23,8 @@ from regraft.splitting.compiling.region_comparison import (
 )
 from regraft.splitting.compiling.size_limits import Sample
 from regraft.splitting.program.residual import Region
-from regraft.splitting.sampling.arrays import to_numpy
 from regraft.splitting.sampling.branch_exploration import RegionModule
+from regraft.splitting.sampling.numpy_conversion import to_numpy
 
 COMPILE_OPTIONS = {
     "INFERENCE_PRECISION_HINT": "f32",

@@ -73,8 +73,9 @@ class ListChanges(Ordering):
         return None if new_list is None else self.replace_list(base, new_list, Const(None))
 
     def with_element(self, base: Value, index: Value, value: Value) -> Value | None:
-        """Return a list in which an element is another one, which fails at run time where the list
-        has no such element; None for other values."""
+        """Return a list with `value` in the place of the element `index`, which fails at run time
+        where the list has no such element; None where that is known now, and for other values.
+        """
         if number_kind(index) != "int" or not (is_list(base) or isinstance(base, NestedList)):
             return None
         if isinstance(base, Items) and isinstance(index, Const):

@@ -68,7 +68,8 @@ class Lists(Elements):
 
     def extreme_of_list(self, function_name: str, values: Value) -> Value | None:
         """Return `min` or `max` of a list of ints or floats; of a list without elements it fails at
-        run time. NaN is the result where it comes first, and else left out, as in Python."""
+        run time. NaN is the result where it comes first, and else left out, as in Python. None for
+        other values, and for a list that is known to be empty."""
         vector = self.vector_of(values)
         if vector is None or vector[1] == "bool":
             return None
@@ -132,7 +133,8 @@ class Lists(Elements):
         return Number(self.graph.add_node("Loop", entry, 1, body=inner)[0], "float")
 
     def any_or_all(self, function_name: str, values: Value) -> Value | None:
-        """Return `any` or `all` of a list of numbers."""
+        """Return `any` or `all` of a list of numbers, as a truth value; None for other values, and
+        for a list that is known to be empty."""
         vector = self.vector_of(values)
         if vector is None:
             return None
@@ -228,7 +230,7 @@ class Lists(Elements):
 
     def copy_list(self, values: Value) -> Value | None:
         """Return a new list of the same elements, that changes apart from the old one; the numbers
-        of a range as a list."""
+        of a range as a list. None for other values, tuples among them."""
         if isinstance(values, Sequence):
             return Sequence(values.name, values.element)
         if isinstance(values, Rows):
@@ -269,7 +271,8 @@ class Lists(Elements):
         return None
 
     def first_elements(self, part: Value, count: Number) -> Value | None:
-        """Return the first elements of a list or range, as a list that changes apart from it."""
+        """Return the first `count` elements of a list or range, or rows of a tensor, as a value
+        that changes apart from it; None for other values."""
         if isinstance(part, Range):
             start = name_of(self.graph, part.start)
             stop = self.graph.add("Add", start, count.name)
@@ -279,7 +282,7 @@ class Lists(Elements):
 
     def array_of(self, values: Value, dtype: str) -> Tensor | None:
         """Return a list of numbers as an array, as `numpy.asarray` does: ints and floats of 64 bits
-        or floats of 32, truth values of any type."""
+        or floats of 32, truth values of any type. None for other dtypes and values."""
         vector = self.vector_of(values)
         allowed = {
             "int": ("int64", "float32", "float64"),

@@ -38,7 +38,7 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.network import Program
 from regraft.splitting.program.result_classes import Classes, make_classes
-from regraft.splitting.sampling.arrays import to_numpy, to_torch
+from regraft.splitting.sampling.numpy_conversion import to_numpy, to_torch
 
 MAX_FILE_BYTES = 2**31 - 2**20  # the limit of Protocol Buffers
 MAX_NESTING = 30  # graphs within graphs that Protocol Buffers read

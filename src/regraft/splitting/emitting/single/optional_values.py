@@ -30,7 +30,7 @@ def require_present(graph: Graph, value: Value) -> Value:
 
 def depend_on(graph: Graph, value: Value, zero: str) -> Value:
     """Return a number, a tensor or a tuple of these as it is, computed in such a way that it fails
-    where `zero`, the name of an int that is 0, does."""
+    where `zero`, the name of an int that is 0, does. Raises Inexpressible for other values."""
     if isinstance(value, Items):
         return Items(value.kind, tuple(depend_on(graph, part, zero) for part in value.values))
     if isinstance(value, Tensor):

@@ -77,7 +77,7 @@ class Ordering(Lists):
             return Items("list", ())
         vector = self.sortable_vector(values)
         if vector is not None:
-            return NestedList(self.top(vector, reverse)[0], vector[1], KINDS[vector[1]], 1)
+            return NestedList(self.sort_vector(vector, reverse)[0], vector[1], KINDS[vector[1]], 1)
         positions = self.order_of(values, reverse)
         return None if positions is None else self.take(values, positions)
 
@@ -94,10 +94,10 @@ class Ordering(Lists):
             if vector is None:
                 return None
             if positions is None:
-                positions = self.top(vector, reverse)[1]
+                positions = self.sort_vector(vector, reverse)[1]
             else:
                 taken = self.graph.add("Gather", vector[0], positions)
-                order = self.top((taken, vector[1]), reverse)[1]
+                order = self.sort_vector((taken, vector[1]), reverse)[1]
                 positions = self.graph.add("Gather", positions, order)
         return positions
 
@@ -113,7 +113,7 @@ class Ordering(Lists):
         vector = self.vector_of(values)
         return None if vector is None or vector[1] == "bool" else vector
 
-    def top(self, vector: tuple[str, str], reverse: bool) -> list[str]:
+    def sort_vector(self, vector: tuple[str, str], reverse: bool) -> list[str]:
         """Return the names of the numbers of a vector in their order, and of their positions.
 
         The smallest is first, or with `reverse` the largest, and of equal ones the first, as in

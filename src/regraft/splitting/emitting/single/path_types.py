@@ -221,7 +221,8 @@ def rows_type(elements: list[Value]) -> Rows:
 
 
 def element_types(value: Value) -> list[Value]:
-    """Return the elements of a list, or what has the type of all of them."""
+    """Return the elements of a list where they are known one by one, else a single value that has
+    the type of all of them; [] for what is no list, and for lists of lists."""
     if isinstance(value, Items):
         return list(value.values)
     if isinstance(value, Sequence):
@@ -232,7 +233,8 @@ def element_types(value: Value) -> list[Value]:
 
 
 def element_of_column(part: Value) -> Value:
-    """Return the type of the elements of one place of a list of tuples."""
+    """Return the type that the elements of one place of a list of tuples have; raise Inexpressible
+    where these are lists."""
     if isinstance(part, Tensor):
         return Tensor("", part.dtype, None if part.rank is None else part.rank - 1)
     elements = element_types(part)

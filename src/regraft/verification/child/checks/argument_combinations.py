@@ -79,8 +79,9 @@ def single_calls(call: Call, target: Target, reads: ArgumentReads) -> list[Call]
 
 
 def changed_names(call: Call, function: Any, reads: ArgumentReads) -> frozenset[str]:
-    """Return which of the arguments that changed lines read have another value than their default
-    in a call; of arguments without a default, which are not False or None."""
+    """Return which of the arguments that changed lines read a call gives another value than their
+    default; one without a default counts unless it is False or None. Empty where the arguments do
+    not fit the function."""
     bound = bound_arguments(call, function)
     if bound is None:
         return frozenset()
@@ -121,7 +122,8 @@ def optional_names(call: Call, function: Any, reads: ArgumentReads) -> tuple[str
 
 
 def _sets_of(names: tuple[str, ...], reads: ArgumentReads) -> Iterator[tuple[str, ...]]:
-    """Yield the sets of arguments that change together, the pairs first."""
+    """Yield the sets of arguments that change together: the pairs, then the larger sets, of all
+    names where there are at most `_ALL`, else of those names that one condition reads."""
     yield from itertools.combinations(names, 2)
     if len(names) <= _ALL:
         for size in range(3, len(names) + 1):

@@ -15,7 +15,7 @@ from typing import Any
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Plan, Target
-from regraft.verification.child.checks.source_reads import numbers_around, with_read_keywords
+from regraft.verification.child.checks.arguments_in_source import numbers_around, with_read_keywords
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 from regraft.verification.child.drivers.opposite_numbers import opposite_numbers
 

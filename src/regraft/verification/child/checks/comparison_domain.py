@@ -16,8 +16,9 @@ from regraft.verification.child.checks.argument_reads import (
     argument_reads,
     comparisons_around,
 )
+from regraft.verification.child.checks.arguments_in_source import literal_value
 from regraft.verification.child.checks.attribute_variants import read_attributes, tested_attributes
-from regraft.verification.child.checks.changed_versions import versions_of
+from regraft.verification.child.checks.changes_by_version import versions_of
 from regraft.verification.child.checks.code_constants import (
     Constants,
     changed_nodes,
@@ -29,7 +30,6 @@ from regraft.verification.child.checks.code_replacement import definition_node
 from regraft.verification.child.checks.condition_kinds import is_predicate
 from regraft.verification.child.checks.format_variants import formats_to_try
 from regraft.verification.child.checks.late_attributes import is_mode_or_rate, late_stores_of_file
-from regraft.verification.child.checks.source_reads import literal_value
 from regraft.verification.child.checks.stores_after_construction import LateStore
 from regraft.verification.child.checks.text_variants import texts_of
 from regraft.verification.child.checks.value_variants import NOT_FINITE
@@ -106,7 +106,8 @@ def domain_of(definition: str, session: Session) -> Domain:
 
 
 def _new_domain(definition: str, session: Session) -> Domain:
-    """Return the domain of a definition in both versions."""
+    """Return the domain of a definition in both versions, read from them anew; for changes by rules
+    it is less, as `domain_of` says."""
     versions = versions_of(definition, session)
     nodes = [node for pair in versions for node in changed_nodes(*pair)]
     around = () if session.by_rules else _comparisons_around(versions)
@@ -184,8 +185,9 @@ def _constants_of_versions(
     around: Iterable[tuple[Iterable[ast.expr], ModuleType]],
     session: Session,
 ) -> Constants:
-    """Return the numbers in the changed lines of both versions, and in the comparisons `around`
-    those of an edit by hand, with a length that float16 rounds where only one version names it."""
+    """Return the constants in the changed lines of both versions and in the expressions `around`.
+    For an edit by hand of which only one version names float16, a length that float16 rounds is
+    added to their sizes."""
     constants = constants_of((*((changed_nodes(*pair), pair[1]) for pair in versions), *around))
     if session.by_rules or not _names_half_once(versions):
         return constants
@@ -218,7 +220,8 @@ def _rare_inputs(versions: list[tuple[Change, ModuleType]], session: Session) ->
 def _tried_not_finite(
     definition: str, versions: list[tuple[Change, ModuleType]], session: Session
 ) -> tuple[tuple[str, float], ...]:
-    """Return the numbers, with names, that are not finite and are tried for a definition."""
+    """Return the numbers, with names, that are not finite and are tried for a definition; () where
+    the changed version's text calls one of `_FINITE_OPS`."""
     text = _text_of(definition, session.changed)
     if any(f"{name}(" in text for name in _FINITE_OPS):
         return ()
@@ -235,7 +238,7 @@ def _text_of(definition: str, module: ModuleType) -> str:
 
 
 def _texts_of(definition: str, session: Session) -> str:
-    """Return the texts of a definition in both versions."""
+    """Return the texts of a definition in both versions as one text, that of the original first."""
     return "\n".join(_text_of(definition, module) for module in (session.original, session.changed))
 
 
@@ -308,8 +311,8 @@ def _not_finite_numbers(
 def _read_by_one_version(
     versions: list[tuple[Change, ModuleType]], session: Session
 ) -> frozenset[str]:
-    """Return the attributes that the changed lines of one version of a definition read, and the
-    other version reads nowhere."""
+    """Return the attributes of `self` that the changed lines of one version of a definition read,
+    and that the definition reads of no object in the other version."""
     names: set[str] = set()
     for change, module in versions:
         other = session.original if module is session.changed else session.changed

@@ -333,7 +333,7 @@ class Conditions:
 
 def _ran_on_tensors_only(conditions: list[Condition]) -> bool:
     """Return whether the operands that report their types all ran, and were tensors or numbers as
-    required each time."""
+    required each time; True where none reports its type."""
     return all(
         not condition.missing and NEITHER not in condition.results
         for condition in conditions

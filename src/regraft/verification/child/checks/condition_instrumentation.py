@@ -335,7 +335,8 @@ class ReportingTransformer(ast.NodeTransformer):
         return bool(self._ordered) and order_operands(node) in self._ordered and self._is_new(node)
 
     def _is_new(self, node: ast.expr) -> bool:
-        """Return whether an expression is in a changed line and its form is new."""
+        """Return whether an expression is in a changed line, and its form is one of those that the
+        definition has more often than its counterpart."""
         return self._is_changed(node) and anonymous_form(node) in self._forms
 
     def _is_changed(self, node: ast.expr) -> bool:

@@ -12,7 +12,7 @@ import copy
 import math
 from collections.abc import Iterator
 
-from regraft.verification.child.checks.source_reads import literal_value
+from regraft.verification.child.checks.arguments_in_source import literal_value
 
 TRUTH = ("was true", "was false")
 CHOICE = ("gave its first operand", "gave its second operand")

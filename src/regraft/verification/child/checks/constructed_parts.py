@@ -14,8 +14,9 @@ TRIES = 6  # the most combinations of constants that are tried for one instance
 
 
 def _other_arguments(part: Part, session: Session) -> list[dict[str, Any]]:
-    """Return the arguments of each construction of the part's class that has to be tried, where
-    they differ from the part's own, without repeats."""
+    """Return, for each construction of the part's class that stands for a builder which has not
+    run, those of its arguments that the part may get, if one of them differs from the part's own;
+    equal ones once. A value that is not known becomes a size of the part."""
     combinations: list[dict[str, Any]] = []
     for constants in session.constructions_to_try(part.definition):
         values = {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from regraft.verification.child.checks.source_reads import keyword_lookups
+from regraft.verification.child.checks.arguments_in_source import keyword_lookups
 from regraft.verification.names_and_scopes import name_of
 
 # Methods that add their arguments to the object that they are called on.
@@ -94,7 +94,8 @@ class Flow:
                 self._add_statements(handler.body, own_controls)
 
     def _add_statement(self, statement: ast.stmt, controls: tuple[ast.expr, ...]) -> None:
-        """Add the sources of the names that a statement assigns itself, not in its body."""
+        """Add the values that a statement assigns, adds or passes to names itself, not in its body,
+        and the tests and iterables `controls` around it, to the sources of these names."""
         match statement:
             case ast.Assign(targets=targets, value=value):
                 if len(targets) == 1 and key_of(targets[0]).startswith("self."):
@@ -172,7 +173,8 @@ def key_of(node: ast.AST) -> str:
 
 
 def _controls_of(statement: ast.stmt) -> tuple[ast.expr, ...]:
-    """Return the expression that decides whether, or how often, the body of a statement runs."""
+    """Return the expression that decides whether, or how often, the body of a statement runs, in a
+    tuple: the test of an `if` or `while`, or what a `for` runs over; () for other statements."""
     match statement:
         case ast.If(test=test) | ast.While(test=test):
             return (test,)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
+from regraft.verification.child.checks.arguments_in_source import fields_with_defaults
 from regraft.verification.child.checks.code_replacement import definition_node, syntax_tree
 from regraft.verification.child.checks.constructor_flow import all_keyword_defaults, base_classes
 from regraft.verification.child.checks.option_values import (
@@ -31,7 +32,6 @@ from regraft.verification.child.checks.size_variants import (
     moved_features,
     resize_dimensions,
 )
-from regraft.verification.child.checks.source_reads import fields_with_defaults
 from regraft.verification.child.checks.value_variants import replace_integers
 from regraft.verification.child.drivers import config_variations, source_hints, standalone_parts
 from regraft.verification.child.drivers.configuration_objects import (

@@ -206,8 +206,9 @@ def _reading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]
 
 
 def _leading_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
-    """Yield calls that may lead to lines which a recorded call does not reach: with optional
-    inputs, other plain arguments, sizes and values."""
+    """Yield calls that may lead to lines which a recorded call does not reach: with values for
+    absent optional inputs, then with other plain arguments, sizes and values, each kind by
+    itself."""
     yield from optional_value_calls(call, target)
     yield from varied_argument_calls(call, target.callable)
     constants = _with_attribute_sizes(domain, target.module)

@@ -77,8 +77,9 @@ def _shapes_of_widths(first: Any, widths: Sequence[int]) -> list[tuple[int, ...]
 def _masks_like(
     inputs: Sequence[torch.Tensor], rows: int, random_tensors: _RandomTensors
 ) -> Iterator[tuple[str, Any]]:
-    """Yield a mask of numbers and masks of truth values for each length of the inputs: one for
-    scores, one of a row of the batch and a position, and one of a position and all features."""
+    """Yield four masks, each after its description, for each length of the inputs: one of random
+    numbers, of shape (rows, 1, 1, length), and three of truth values, of that shape, of shape
+    (rows, length) and of shape (length, 1), in which one of three is False."""
     for keys in _sequence_lengths(inputs):
         yield random_tensors.of_shape(rows, 1, 1, keys)
         visible = torch.arange(rows * keys).remainder(3).view(rows, keys) != 1

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from regraft.source.names import dotted
-from regraft.verification.child.checks.changed_versions import versions_of
+from regraft.source.qualified_names import dotted
+from regraft.verification.child.checks.changes_by_version import versions_of
 from regraft.verification.child.checks.code_constants import changed_nodes
 from regraft.verification.child.drivers.driver_protocol import Subject
 from regraft.verification.child.drivers.layer_replacement import (
@@ -44,7 +44,8 @@ def subjects_with_other_layers(part: Part, session: Session) -> Iterator[Subject
 
 
 def _changes(model: Any, paths: frozenset[str]) -> Iterator[LayerChange]:
-    """Yield the changes of those layers of a model that lines read by some dotted paths."""
+    """Yield the changes of those layers of a model that are at one of the `paths`: a list of two or
+    more layers gets shorter and longer, a layer of which lines read an attribute wider."""
     for path, layer in model.named_modules():
         if path not in paths:
             continue

@@ -105,7 +105,8 @@ def _unedited_parts(node: ast.AST) -> Iterator[ast.AST]:
 
 def _edits(node: ast.expr) -> Iterator[Edit]:
     """Yield the edits of one expression, each with its description and the function that makes it
-    on a copy."""
+    on a copy: another operator, number, flag or side, an operand or a sign less, and those of a
+    call. Nothing for other expressions."""
     match node:
         case ast.BinOp(first, op, second) if type(op) in _OPERATORS:
             if not (_is_text(first) or _is_text(second)):

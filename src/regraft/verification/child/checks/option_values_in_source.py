@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from regraft.verification.child.checks.argument_variants import literal_choices
-from regraft.verification.child.checks.source_reads import literal_value
+from regraft.verification.child.checks.arguments_in_source import literal_value
 from regraft.verification.child.drivers.configuration_objects import is_config
 from regraft.verification.child.drivers.source_hints import Choices
 from regraft.verification.names_and_scopes import name_of
@@ -82,9 +82,10 @@ def _becomes_sequence(name: str, tree: ast.Module) -> bool:
 
 
 def _other_spellings(name: str, value: str, tree: ast.Module) -> Iterator[str]:
-    """Yield a text in the other case where a file folds the case of a name or attribute, with white
-    space around it where the file strips it, and before what the file replaces in it; methods of
-    the result of its methods count."""
+    """Yield other texts that a file may make the same as `value` by methods of a name or attribute,
+    or of their results, one for each such call: `value` in the other case for `lower` and the like,
+    with blanks around it for `strip`, and for `replace` with its second argument exchanged for the
+    first."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=method), args=args) if (

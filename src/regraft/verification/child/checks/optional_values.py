@@ -23,6 +23,7 @@ from regraft.verification.child.checks.argument_variants import (
     varied_argument_calls,
     with_argument,
 )
+from regraft.verification.child.checks.arguments_in_source import unpacked_parts
 from regraft.verification.child.checks.fitting_values import (
     feature_widths,
     pairs_like,
@@ -31,7 +32,6 @@ from regraft.verification.child.checks.fitting_values import (
     tuples_like,
 )
 from regraft.verification.child.checks.returned_values import returned_tensors, returned_tuples
-from regraft.verification.child.checks.source_reads import unpacked_parts
 from regraft.verification.child.drivers.field_tables import CHANCE_FIELDS
 
 _PARAMETERS = 6  # the most parameters that get a value

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from regraft.verification.child.checks.argument_reads import deciding_expressions
-from regraft.verification.child.checks.changed_versions import versions_of
+from regraft.verification.child.checks.changes_by_version import versions_of
 from regraft.verification.child.checks.code_constants import changed_nodes
 from regraft.verification.child.checks.code_replacement import syntax_tree
 from regraft.verification.child.checks.constructor_flow import (

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from regraft.verification.child.checks.argument_variants import method_of
-from regraft.verification.child.checks.source_reads import syntax_of
+from regraft.verification.child.checks.arguments_in_source import syntax_of
 from regraft.verification.child.drivers.argument_slots import (
     Dim,
     Sizes,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regraft.verification.child.checks.source_reads import syntax_of_class
+from regraft.verification.child.checks.arguments_in_source import syntax_of_class
 from regraft.verification.child.drivers import (
     config_shrinking,
     config_sources,

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from regraft.verification.child.checks.source_reads import syntax_of
+from regraft.verification.child.checks.arguments_in_source import syntax_of
 
 _DEPTH = 2  # the most methods that are followed, one from the other
 

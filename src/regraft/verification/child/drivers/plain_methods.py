@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from regraft.verification.child.checks.argument_variants import signature_of
-from regraft.verification.child.checks.source_reads import syntax_of_class
+from regraft.verification.child.checks.arguments_in_source import syntax_of_class
 from regraft.verification.child.drivers import input_guesses
 from regraft.verification.child.drivers.attributes_of_methods import (
     attributes_read,

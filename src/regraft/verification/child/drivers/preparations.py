@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
-from regraft.verification.child.checks.source_reads import syntax_of_class
+from regraft.verification.child.checks.arguments_in_source import syntax_of_class
 from regraft.verification.child.drivers.field_tables import PREPARED_SIZES
 from regraft.verification.child.drivers.guessed_slots import parameters
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from regraft.verification.child.checks.source_reads import literal_value
+from regraft.verification.child.checks.arguments_in_source import literal_value
 from regraft.verification.child.drivers import described_shapes
 from regraft.verification.child.drivers.argument_slots import BATCH, Dim, Slot, Spec
 from regraft.verification.child.drivers.described_shapes import parsed_statement

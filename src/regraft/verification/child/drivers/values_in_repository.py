@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regraft.source.names import REPOSITORY_MARKS
+from regraft.source.qualified_names import REPOSITORY_MARKS
 from regraft.verification.names_and_scopes import name_of
 
 _MOST_FILES = 300  # the most files of a repository that are looked at

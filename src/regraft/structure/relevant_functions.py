@@ -20,17 +20,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from regraft.structure.activations import ACTIVATION_TABLES, ACTIVATIONS, LIBRARY_OPS
 from regraft.structure.called_layers import computed_op
 from regraft.structure.containers import COUNTING_FUNCTIONS, NUMBERED_STEP
 from regraft.structure.function_words import Calls, find_calls, read_words
 from regraft.structure.last_dimension import SPELLINGS
+from regraft.structure.library_activations import ACTIVATION_TABLES, ACTIVATIONS, LIBRARY_OPS
 from regraft.structure.model import Layer
 from regraft.structure.module import Module
-from regraft.structure.norms import is_rms_norm
 from regraft.structure.operations import CAST_OPS, OPERATOR_OPS
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
+from regraft.structure.rms_norm_recognition import is_rms_norm
 from regraft.structure.scope import Function
 
 _ANYWHERE = OPERATOR_OPS | {f"{op}_" for op in OPERATOR_OPS}  # operators leave no word

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from regraft.rules import Example, Rule, page_examples
 from regraft.scanning.check import check_source
+from regraft.scanning.compiled_rules import CompiledRule
 from regraft.scanning.findings import FileReport
 from regraft.scanning.fixpoint import RuleDefect, rewrite_file
-from regraft.scanning.rules import CompiledRule
 from regraft.source.text import SourceError, SourceFile, parse
 
 

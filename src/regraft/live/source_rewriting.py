@@ -21,8 +21,8 @@ from regraft.live.rewritten_classes import RewrittenMethods, functions_of
 from regraft.live.stored_model import Example
 from regraft.report.terminal import Watch
 from regraft.scanning import CompiledRule, FileReport, Finding, RuleDefect, check_file, rewrite_file
-from regraft.scanning.rules import are_tested
-from regraft.scanning.selection import rules_for
+from regraft.scanning.compiled_rules import are_tested
+from regraft.scanning.rule_selection import rules_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from regraft.benchmarking.intervals import FEWEST, Interval, interval
+from regraft.benchmarking.median_intervals import FEWEST, Interval, interval
 from regraft.benchmarking.steps import SLICE, Prepared, Step, prepare, seconds_of
-from regraft.source.garbage import uncollected
+from regraft.source.garbage_collection import uncollected
 
 
 @dataclass(frozen=True, slots=True)

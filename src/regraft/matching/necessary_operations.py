@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from regraft.dsl.syntax import Predicate
+from regraft.matching.condition_table import REQUIRED_CLASSES, REQUIRED_OPERATIONS
 from regraft.matching.constants import operand_text
 from regraft.matching.pattern import Pattern, variables
-from regraft.matching.predicates import REQUIRED_CLASSES, REQUIRED_OPERATIONS
 from regraft.structure.optable import table
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from regraft.benchmarking.intervals import Interval, gain_is_settled, is_decided
-from regraft.benchmarking.measure import Pair, Race
-from regraft.benchmarking.outcome import Observer, Row, label_of
+from regraft.benchmarking.median_intervals import Interval, gain_is_settled, is_decided
+from regraft.benchmarking.options_and_results import Observer, Row, label_of
+from regraft.benchmarking.paired_measurement import Pair, Race
 from regraft.benchmarking.steps import Call, Prepared, Step, prepare_with_peak, step
 from regraft.benchmarking.variants import LIGER, NONE, SDPA, Rules, Variants
 

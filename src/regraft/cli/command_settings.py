@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from regraft.cli.shared import PATH, print_error, split_words, stop
+from regraft.cli.shared_options import PATH, print_error, split_words, stop
 
 if TYPE_CHECKING:
     from regraft.configuration import ConfigurationError, Settings
@@ -145,7 +145,7 @@ class SubjectOptions:
 def load_chosen(settings: Settings) -> tuple[tuple[CompiledRule, ...], list[SourceError]]:
     """Return the rules of the settings, and what is wrong with them or with their selectors; their
     reasons name the options by which withheld places are rewritten."""
-    from regraft.scanning.selection import selected_rules
+    from regraft.scanning.rule_selection import selected_rules
 
     return selected_rules(settings, unsafe_remedy="--unsafe", worth_remedy="--all or --select")
 
@@ -161,7 +161,7 @@ def ignore_complaints(
         return
     from regraft.rules import BUILT_IN
     from regraft.rules.loading import rule_paths
-    from regraft.scanning.ignores import ignore_warnings
+    from regraft.scanning.ignore_comments import ignore_warnings
 
     yield from ignore_warnings(
         report.file,

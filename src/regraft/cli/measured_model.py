@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.shared import print_error, stop
+from regraft.cli.shared_options import print_error, stop
 from regraft.report.terminal import is_terminal
 from regraft.source.object_reference import (
     TargetError,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from regraft.structure.activations import ACTIVATIONS, LIBRARY_OPS
+from regraft.structure.library_activations import ACTIVATIONS, LIBRARY_OPS
 from regraft.structure.model import Node, Replacement
 from regraft.structure.optable import table
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from regraft.benchmarking.outcome import Options, Result
-from regraft.benchmarking.select import Worth
-from regraft.rules.lock import Lock, pin_rule
+from regraft.benchmarking.options_and_results import Options, Result
+from regraft.benchmarking.rule_selection import Worth
+from regraft.rules.lock_file import Lock, pin_rule
 from regraft.scanning import CompiledRule
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from regraft.cli.shared import DIRECTORIES, PathType, paint, print_error, stop
-from regraft.report.words import count
+from regraft.cli.shared_options import DIRECTORIES, PathType, paint, print_error, stop
+from regraft.report.counted_nouns import count
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -69,7 +69,7 @@ def test_command(selectors: Sequence[str], directories: Sequence[Path]) -> None:
     """
     from regraft.rules import BUILT_IN, load_rules, page_examples
     from regraft.scanning import compile_rules
-    from regraft.scanning.pages import check_page
+    from regraft.scanning.rule_page_tests import check_page
 
     rules, problems = load_rules(selectors, (), (BUILT_IN, *directories))
     compiled, uncompiled = compile_rules(rules)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from regraft.report.counted_nouns import count
 from regraft.report.formats import Streams
 from regraft.report.terminal import is_terminal
-from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.rules import RuleProblem
@@ -180,7 +180,7 @@ def lock_file(explicit: Path | None, may_search: bool, rules_chosen: bool) -> Pa
     Return None where rules are chosen or no lock file is wanted; raise UsageError where that
     contradicts --lock.
     """
-    from regraft.rules.lock import nearest
+    from regraft.rules.lock_file import nearest
 
     if explicit is not None and (rules_chosen or not may_search):
         raise click.UsageError("--lock excludes --select, --ignore, --all and --no-lock")
@@ -196,9 +196,9 @@ def load_locked(
     places of rules of safety contract are withheld: a rule that was measured may still change what
     callers cannot bear.
     """
-    from regraft.rules.lock import LockError, notes
-    from regraft.rules.requirements import installed_version
-    from regraft.scanning.selection import rules_of_lock
+    from regraft.rules.lock_file import LockError, notes
+    from regraft.rules.package_requirements import installed_version
+    from regraft.scanning.rule_selection import rules_of_lock
 
     try:
         lock, rules, problems = rules_of_lock(path, directories, "" if unsafe else "--unsafe")

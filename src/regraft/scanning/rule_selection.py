@@ -9,15 +9,15 @@ from pathlib import Path
 from regraft.configuration import Settings
 from regraft.rules import BUILT_IN, Rule, RuleProblem, load_rules
 from regraft.rules.loading import check_selectors, is_selected, rule_paths
-from regraft.rules.lock import Lock, locked_rules, read
+from regraft.rules.lock_file import Lock, locked_rules, read
 from regraft.rules.worth import chosen_target
-from regraft.scanning.findings import FileReport, Finding
-from regraft.scanning.rules import (
+from regraft.scanning.compiled_rules import (
     CompiledRule,
     compile_rules,
     with_worth,
     withhold_contract_rules,
 )
+from regraft.scanning.findings import FileReport, Finding
 from regraft.source.text import SourceError
 
 

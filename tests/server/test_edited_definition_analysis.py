@@ -9,7 +9,7 @@ import pytest
 
 from regraft.server.analysis import Analysis, analyse
 from regraft.server.diagnostics import diagnostics_of
-from regraft.server.glimpse import glimpse_of
+from regraft.server.edited_definition_analysis import glimpse_of
 from regraft.server.project import project_of
 
 CODE = """import torch

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from regraft.benchmarking.measure import Pair
+from regraft.benchmarking.paired_measurement import Pair
 from regraft.benchmarking.variants import NONE, Rules
 
 SAVING = 0.01  # of the peak memory; a smaller saving is no gain

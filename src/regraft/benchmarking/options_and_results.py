@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from regraft.benchmarking.measure import Pair
-from regraft.benchmarking.select import Choice, Goal
+from regraft.benchmarking.paired_measurement import Pair
+from regraft.benchmarking.rule_selection import Choice, Goal
 from regraft.configuration import Settings as Project
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from regraft.source.names import Names, import_bindings
+from regraft.source.qualified_names import Names, import_bindings
 from regraft.source.syntax_walk import statements, walk
 
 _INSTANCES = frozenset({"self", "cls"})

@@ -1,4 +1,4 @@
-"""Pair the changes of a definition with the module of the version in which they stand."""
+"""The changes of a definition, each paired with the module of the version in which it stands."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from verdicts import verdict_on
 
 pytest.importorskip("torch")
 
-from regraft.verification.child.checks.source_reads import (
+from regraft.verification.child.checks.arguments_in_source import (
     numbers_around,
     unpacked_parts,
     with_read_keywords,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from regraft.report.text import help_text
-from regraft.rules.requirements import missing_requirements, requirement
+from regraft.rules.package_requirements import missing_requirements, requirement
 from regraft.rules.worth import Worth
 from regraft.scanning import FileReport, Finding, Miss
-from regraft.scanning.edits import Key, key_of
+from regraft.scanning.edits_by_finding import Key, key_of
 from regraft.source.text import Edit, SourceError
 
 if TYPE_CHECKING:

@@ -60,7 +60,8 @@ def answer_question(
 
 
 def evaluate_parts(state: Specialisation, argument: ast.expr) -> list[Value]:
-    """Evaluate what a text is put together from, and anything else as it is; a tensor of several
+    """Return the values from which an argument that is a text is put together: those in an
+    f-string, or behind `%` or `+`; of any other argument its value alone. A tensor of several
     values may be part of a text here."""
     if isinstance(argument, ast.JoinedStr):
         parts = [part.value for part in argument.values if isinstance(part, ast.FormattedValue)]

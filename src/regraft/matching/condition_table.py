@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from regraft.dsl.syntax import Predicate
-from regraft.matching.conditions import attention, kinds, layers, one_hot, shapes, steps, uses
+from regraft.matching.conditions import attention, kinds, layers, loop_steps, one_hot, shapes, uses
 from regraft.matching.conditions.scope import Arguments, Scope
 from regraft.structure.containers import NUMBERED_STEP
 from regraft.structure.model import Structure, Value
@@ -62,9 +62,9 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "feeds": (2, 2, uses.feeds),
     "attends": (1, 1, attention.attends),
     "rms_norm": (1, 1, layers.rms_norm),
-    "loop_step": (2, 2, steps.loop_step),
-    "basic_index": (2, 2, steps.basic_index),
-    "carried": (2, 2, steps.carried),
+    "loop_step": (2, 2, loop_steps.loop_step),
+    "basic_index": (2, 2, loop_steps.basic_index),
+    "carried": (2, 2, loop_steps.carried),
     "first_only": (1, 1, uses.first_only),
     "joins_enlarged": (2, 2, shapes.joins_enlarged),
     "part_of": (2, 2, shapes.part_of),

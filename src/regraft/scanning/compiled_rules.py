@@ -10,6 +10,11 @@ from dataclasses import dataclass, replace
 
 from regraft.dsl.syntax import Predicate
 from regraft.matching.compiling import compile_rule
+from regraft.matching.necessary_operations import (
+    required_calls,
+    required_classes,
+    required_operations,
+)
 from regraft.matching.pattern import (
     OWN_CLASS,
     Pattern,
@@ -17,13 +22,12 @@ from regraft.matching.pattern import (
     PatternProblem,
     variables,
 )
-from regraft.matching.requirements import required_calls, required_classes, required_operations
 from regraft.matching.whole_bodies import BodyPattern, compile_body
 from regraft.rules import Rule, RuleProblem
-from regraft.rules.requirements import missing_requirements
+from regraft.rules.package_requirements import missing_requirements
 from regraft.rules.worth import Target, Worth, worth_of
-from regraft.structure.activations import RUN_TIME_TESTS
-from regraft.structure.relevance import Need, Needs
+from regraft.structure.library_activations import RUN_TIME_TESTS
+from regraft.structure.relevant_functions import Need, Needs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,5 @@
-"""Decisions in expressions: `and`, `or`, `a if c else b`, chained comparisons, comprehensions."""
+"""Expressions whose parts need not all run: `and`, `or`, `a if c else b`, chained comparisons; and
+`(x := y)`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.value_tests import is_truth_of_operand
 from regraft.splitting.program.values import HostValue, Names, StaticValue, TensorValue, Value
-from regraft.splitting.specialising.assignments import store
+from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.branches import (
     decide_value,
     evaluate_truth,

@@ -12,7 +12,7 @@ import torch
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target
-from regraft.verification.child.result_mode import ResultMode
+from regraft.verification.child.operation_result_mode import ResultMode
 
 
 def execute_exactly(exact: Target, own: Target, call: Call, plan: Plan, *, draws: bool) -> Outcome:

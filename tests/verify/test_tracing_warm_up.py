@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from regraft.verification.child.checks.symbolic_sizes import guards_of  # noqa: E402
 from regraft.verification.child.graph_capture import CAPTURES, run_capture  # noqa: E402
-from regraft.verification.child.tracing_example import example, trace_example  # noqa: E402
+from regraft.verification.child.tracing_warm_up import example, trace_example  # noqa: E402
 
 
 @pytest.mark.parametrize("means", CAPTURES)
