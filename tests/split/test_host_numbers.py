@@ -3,7 +3,7 @@ exact beyond 2**24 and 2**53."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -114,3 +114,15 @@ def test_operands_have_the_types_of_numbers() -> None:
         ]
     assert all(torch.equal(got, expected) for got, expected in pairs)
     assert [got.dtype for got, _ in pairs] == [expected.dtype for _, expected in pairs]
+
+
+def test_a_number_in_a_named_tuple_of_operands_has_their_type() -> None:
+    class Pair(NamedTuple):
+        number: torch.Tensor
+        operand: torch.Tensor
+
+    half = torch.tensor(0.5, dtype=torch.float64)
+    with NumberOperands((half,)):
+        stacked = torch.stack(Pair(half, torch.tensor(2.0)))
+    assert stacked.dtype == torch.float32
+    assert stacked.tolist() == [0.5, 2.0]

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from regraft.execution.nested import map_leaves
+
 _BUILDERS = frozenset({"tensor", "as_tensor", "new_tensor"})
 # Functions that write a number into a tensor of a type of its own, or make tensors of sizes.
 _KEEPING = frozenset(
@@ -81,16 +83,17 @@ class NumberOperands(TorchFunctionMode):  # type: ignore[misc]
         """Return whether a value stands for a number."""
         return id(value) in self._numbers
 
-    def _converted(self, value: Any, beside: Sequence[torch.Tensor]) -> Any:
-        """Return an argument with the numbers in it in the type that they have beside tensors."""
-        if isinstance(value, dict):
-            return {key: self._converted(entry, beside) for key, entry in value.items()}
-        if isinstance(value, tuple | list) and any(map(self._is_number, _tensors(value))):
-            return type(value)(self._converted(entry, beside) for entry in value)
-        if not self._is_number(value):
-            return value
-        dtype = _type_beside(value, beside)
-        return value if dtype in (None, value.dtype) else value.to(dtype)
+    def _converted(self, arguments: Any, beside: Sequence[torch.Tensor]) -> Any:
+        """Return arguments with the numbers in them in the type that they have beside tensors."""
+
+        def convert(value: Any) -> Any:
+            """Return a number in that type, and any other value as it is."""
+            if not self._is_number(value):
+                return value
+            dtype = _type_beside(value, beside)
+            return value if dtype in (None, value.dtype) else value.to(dtype)
+
+        return map_leaves(arguments, convert)
 
     def _built(self, content: Any, dtype: torch.dtype | None) -> torch.Tensor:
         """Return the tensor that torch makes of numbers, in lists or not; those of a list are
