@@ -47,6 +47,12 @@ def test_concise_is_a_line_each(write: Write) -> None:
     assert result.stdout == f"{path}:6:12 adopter/softmax [exact] Softmax over the last dimension\n"
 
 
+def test_the_current_folder_is_checked_where_no_path_is_named(write: Write, tmp_path: Path) -> None:
+    write("inner/m.py", CODE)
+    result = regraft("check", "--all", "--output-format", "concise", cwd=tmp_path)
+    assert result.stdout.startswith(f"{Path('inner', 'm.py')}:6:12 adopter/softmax [exact]")
+
+
 def test_json_has_its_shape(write: Write) -> None:
     path = write("m.py", CODE)
     result = regraft("check", "--all", "--output-format", "json", path, path.parent / "missing.py")

@@ -21,6 +21,7 @@ from regraft.cli.shared_options import (
     DIRECTORIES,
     IGNORE,
     PATH,
+    PATHS,
     SELECT,
     TARGET,
     UNSAFE,
@@ -46,7 +47,7 @@ def baseline_command() -> None:
 
 
 @baseline_command.command("write")
-@click.argument("paths", nargs=-1, required=True, type=PATH)
+@PATHS
 @FILE
 @CONFIG
 @SELECT

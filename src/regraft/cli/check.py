@@ -18,6 +18,7 @@ from regraft.cli.shared_options import (
     KEEP,
     PASS_ENV,
     PATH,
+    PATHS,
     PYTHON,
     SANDBOX,
     SELECT,
@@ -29,7 +30,7 @@ from regraft.report.formats import FORMATS
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=PATH)
+@PATHS
 @CONFIG
 @NO_CONFIG
 @click.option(
@@ -152,7 +153,8 @@ from regraft.report.formats import FORMATS
 def check(**values: Any) -> None:
     """Find places where an optimized kernel can replace hand-written code.
 
-    PATHS are files and folders; - reads standard input. Exits with 0 when there is nothing to do, 1
-    when there are findings, 2 when something could not be read.
+    PATHS are files and folders, the current one when none is named; - reads standard input. Exits
+    with 0 when there is nothing to do, 1 when there are findings, 2 when something could not be
+    read.
     """
     sys.exit(run(CheckOptions(**values)))

@@ -43,6 +43,12 @@ class PathType(click.Path):
 
 
 PATH = PathType(path_type=Path)
+PATHS = click.argument(
+    "paths",
+    nargs=-1,
+    type=PATH,
+    callback=lambda _context, _argument, paths: paths or (Path(),),
+)
 
 
 def join_values(
