@@ -21,8 +21,8 @@ from regraft.verification.child.drivers import (
     config_repairs,
     config_shrinking,
     described_shapes,
+    input_repair_tables,
     input_repairs,
-    input_suggestions,
     source_hints,
 )
 from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot
@@ -424,8 +424,8 @@ FITS = {
     "restore_groups": ConfigCase({"depths": [2], "num_layers": 1, "units": 16}, DEEP, DEEP),
 }
 TABLES: dict[str, tuple[Sequence[Repair[Any, Any]], Mapping[str, InputCase | ConfigCase]]] = {
-    "completions": (input_suggestions.COMPLETIONS, COMPLETIONS),
-    "suggestions": (input_suggestions.SUGGESTIONS, SUGGESTIONS),
+    "completions": (input_repair_tables.COMPLETIONS, COMPLETIONS),
+    "suggestions": (input_repair_tables.SUGGESTIONS, SUGGESTIONS),
     "fillings": (config_repairs.FILLINGS, FILLINGS),
     "cuts": (config_repairs.CUTS, CUTS),
     "fits": (config_repairs.FITS, FITS),
@@ -452,7 +452,7 @@ def test_the_expected_change_comes_from_its_row(table: Any, name: Any) -> None:
 
 @pytest.mark.parametrize("name", COMPLETIONS)
 def test_a_completion_is_the_first_change_of_its_message(name: Any) -> None:
-    (text,) = (row.example for row in input_suggestions.COMPLETIONS if row.name == name)
+    (text,) = (row.example for row in input_repair_tables.COMPLETIONS if row.name == name)
     case = COMPLETIONS[name]
     problem = case.problem(text)
     assert problem.failed.text == text

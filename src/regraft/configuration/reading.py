@@ -10,7 +10,7 @@ from typing import Any
 from regraft.configuration.settings import KEYS, Settings
 from regraft.source.similar_names import suggest
 from regraft.source.text import SourceError
-from regraft.source.toml import tomllib
+from regraft.source.toml_library import tomllib
 
 OWN_NAME = "regraft.toml"
 SHARED_NAME = "pyproject.toml"

@@ -21,7 +21,7 @@ from regraft.matching.whole_bodies import (
     functions_of,
     root_of,
 )
-from regraft.source.syntax_walk import walk
+from regraft.source.syntax_iterators import walk
 from regraft.structure.bound_names import local_names
 from regraft.structure.module import Module
 from regraft.structure.scope import Function

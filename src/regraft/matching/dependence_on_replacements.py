@@ -7,7 +7,7 @@ import ast
 
 from regraft.matching.result import Match
 from regraft.matching.whole_bodies import BodyMatch
-from regraft.source.syntax_walk import walk
+from regraft.source.syntax_iterators import walk
 from regraft.structure.model import Replacement
 from regraft.structure.module import Module
 

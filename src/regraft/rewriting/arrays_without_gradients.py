@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 
-from regraft.source.syntax_walk import statements
+from regraft.source.syntax_iterators import statements
 from regraft.structure.model import Node, Value
 from regraft.structure.operations import BINARY_OPS
 

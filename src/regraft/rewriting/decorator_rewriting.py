@@ -13,7 +13,7 @@ from regraft.rewriting.single_output import Patch
 from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.layout import indentation
-from regraft.source.syntax_walk import walk
+from regraft.source.syntax_iterators import walk
 from regraft.source.text import Edit, Span
 from regraft.structure.scope import Function
 

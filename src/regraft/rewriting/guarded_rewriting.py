@@ -18,7 +18,7 @@ from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.single_output import Patch
 from regraft.rewriting.statement_range import RangeRewriter
 from regraft.source.layout import Layout, indent_unit, indentation, without_parentheses
-from regraft.source.syntax_walk import defaults
+from regraft.source.syntax_iterators import defaults
 from regraft.source.text import Edit, Span
 from regraft.structure import guards
 from regraft.structure.calls import own_op

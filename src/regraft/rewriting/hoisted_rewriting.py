@@ -15,7 +15,7 @@ from regraft.rewriting.single_output import Patch
 from regraft.rewriting.superfluous_statements import block_of
 from regraft.rewriting.withheld import Withheld
 from regraft.source.layout import Layout, indentation
-from regraft.source.syntax_walk import walk
+from regraft.source.syntax_iterators import walk
 from regraft.source.text import Edit, Span
 from regraft.structure.calls import own_op
 from regraft.structure.model import Node, Value

@@ -11,7 +11,7 @@ from regraft.matching.memory import SHARING_OPS, written_values
 from regraft.rewriting.arrays_without_gradients import foreign_library, is_of_whole_numbers
 from regraft.rewriting.superfluous_statements import StatementRewriter
 from regraft.rewriting.withheld import Withheld
-from regraft.source.syntax_walk import statements
+from regraft.source.syntax_iterators import statements
 from regraft.structure import guards
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Value

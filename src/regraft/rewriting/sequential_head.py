@@ -53,7 +53,8 @@ class SequentialHeadRewriter(Rewriter):
             super()._check_matched_call(expr, value, matched_nodes)
 
     def _elided_layer_nodes(self) -> list[Node]:
-        """Return no modules of the Sequential, which the op is given whole."""
+        """Return the nodes of layers that the kernel is not given, as for any match, but without
+        those of the Sequential's call: the op is given all of its modules."""
         return [node for node in super()._elided_layer_nodes() if node.expr is not self.call]
 
 

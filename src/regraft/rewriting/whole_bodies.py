@@ -10,7 +10,7 @@ from regraft.matching.whole_bodies import BodyMatch
 from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.layout import Layout, indentation
-from regraft.source.syntax_walk import walk
+from regraft.source.syntax_iterators import walk
 from regraft.source.text import Edit, SourceFile, Span
 
 

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from regraft.source.syntax_walk import defaults
+from regraft.source.syntax_iterators import defaults
 from regraft.structure.model import MISSING
 from regraft.structure.optable import table
 

@@ -17,7 +17,7 @@ from typing import Any
 from regraft import __version__
 from regraft.rules.loading import BUILT_IN, Rule, RuleProblem, load_rules
 from regraft.source.text import write_atomically
-from regraft.source.toml import tomllib
+from regraft.source.toml_library import tomllib
 
 NAME = "regraft.lock.toml"
 FORMAT = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regraft.source.text import SourceFile
-from regraft.source.toml import tomllib
+from regraft.source.toml_library import tomllib
 
 KEY = "line-length"
 LENGTHS = range(40, 321)  # of the configuration; ruff takes no longer ones either

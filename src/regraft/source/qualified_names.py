@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regraft.source.syntax_walk import statements, top_level, walk
+from regraft.source.syntax_iterators import statements, top_level, walk
 
 # what the top folder of a repository has
 REPOSITORY_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from regraft.source.qualified_names import Names, import_bindings
-from regraft.source.syntax_walk import statements, walk
+from regraft.source.syntax_iterators import statements, walk
 
 _INSTANCES = frozenset({"self", "cls"})
 _SETTERS = frozenset({"setattr", "delattr"})

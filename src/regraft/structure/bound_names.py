@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from regraft.source.qualified_names import dotted
-from regraft.source.syntax_walk import statements, walk
+from regraft.source.syntax_iterators import statements, walk
 from regraft.structure.scope import Function, Scope
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 
-from regraft.source.syntax_walk import defaults, walk
+from regraft.source.syntax_iterators import defaults, walk
 from regraft.structure import guards
 from regraft.structure.frame import Frame
 from regraft.structure.model import Value

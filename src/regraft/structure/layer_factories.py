@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from regraft.source.syntax_walk import walk
+from regraft.source.syntax_iterators import walk
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
 from regraft.structure.scope import Function

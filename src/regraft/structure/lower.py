@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 
-from regraft.source.syntax_walk import defaults
+from regraft.source.syntax_iterators import defaults
 from regraft.structure import calls, guards
 from regraft.structure.bound_names import nested_names, stored_names
 from regraft.structure.containers import loop_element

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from regraft.source.qualified_names import Names, module_names, package_of
 from regraft.source.replaced_attributes import AttributeStores, attribute_stores
-from regraft.source.syntax_walk import statements
+from regraft.source.syntax_iterators import statements
 from regraft.source.text import SourceFile
 from regraft.structure.bound_names import local_names, stored_names
 from regraft.structure.class_layers import ClassLayers
-from regraft.structure.function_words import WORD_BYTES
 from regraft.structure.lower import lower_function
 from regraft.structure.model import Body, Layer, Structure
 from regraft.structure.module_scopes import ModuleScopes
 from regraft.structure.package import Package
 from regraft.structure.replaced_operations import Replacements
 from regraft.structure.scope import Function, Scope
+from regraft.structure.words_and_calls import WORD_BYTES
 
 _OPERATORS = re.compile(
     rb"def __(?:[ri]?(?:add|sub|mul|truediv|pow|matmul)|neg|getitem|setitem|getattr|getattribute)__"

@@ -90,7 +90,8 @@ def power(base: Any, exponent: Any) -> Any:
 
 
 def full(size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **options: Any) -> Any:
-    """Return torch's `full`; with a tensor for the number, that tensor expanded."""
+    """Return torch's `full`; where the number is a tensor without dimensions, a new tensor that is
+    full of it, or an error where the type does not hold it."""
     if not isinstance(fill_value, torch.Tensor):
         return _FULL(size, fill_value, dtype=dtype, **options)
     return _filled(size, fill_value, dtype or _type_of_number(fill_value))
@@ -104,7 +105,8 @@ def new_full(
     dtype: torch.dtype | None = None,
     **options: Any,
 ) -> Any:
-    """Return torch's `tensor.new_full`; with a tensor for the number, that tensor expanded."""
+    """Return torch's `tensor.new_full`; where the number is a tensor without dimensions, a new
+    tensor that is full of it, or an error where the type does not hold it."""
     if not isinstance(fill_value, torch.Tensor):
         return _NEW_FULL(tensor, size, fill_value, dtype=dtype, **options)
     return _filled(size, fill_value, dtype or tensor.dtype)
@@ -113,7 +115,8 @@ def new_full(
 def full_like(
     tensor: torch.Tensor, fill_value: Any, *, dtype: torch.dtype | None = None, **options: Any
 ) -> Any:
-    """Return torch's `full_like`; with a tensor for the number, that tensor expanded."""
+    """Return torch's `full_like`; where the number is a tensor without dimensions, a new tensor
+    that is full of it, or an error where the type does not hold it."""
     if not isinstance(fill_value, torch.Tensor):
         return _FULL_LIKE(tensor, fill_value, dtype=dtype, **options)
     return _filled(tensor.shape, fill_value, dtype or tensor.dtype)

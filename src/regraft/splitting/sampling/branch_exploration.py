@@ -220,8 +220,9 @@ class Explorer:
             region.further.append(tuple(tensor.clone() for tensor in inputs))
 
     def run_host_statement(self, statement: Statement, names: dict[str, Any]) -> str:
-        """Run a statement of the host and return how it left its block: "break", "continue" or
-        "return"; "" where it did not.
+        """Run a statement of the host that has no block (branches and loops are steps of their own)
+        and return how it left the block that it is in: "break", "continue" or "return"; "" where it
+        did not.
 
         Assignments change `names`, a stored element changes its container, and the value of a
         return statement becomes names["return"]. Raises AssertionError, or ValueError with a

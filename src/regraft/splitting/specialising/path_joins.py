@@ -159,7 +159,8 @@ def mark_partial(value: Value) -> Value:
 
 def rebuild_tuples(state: Specialisation, path_names: list[Names]) -> None:
     """Let tuples and records in `state.names` consist of the joined values of their elements, where
-    they have the same class and places on all paths; the others stay LostValues."""
+    they have the same class and places on all paths that assign them; the others stay LostValues.
+    One with a partial element becomes partial."""
     for key in list_inner_first(state.names):
         values = [names[key] for names in path_names if key in names]
         are_split = all(

@@ -266,9 +266,10 @@ class Session:
             yield from conditions.absent_arguments(change.definition)
 
     @contextmanager
-    def probe_arguments(self) -> Iterator[Callable[[], bool]]:
-        """Watch in the body which arguments runs give, and forget it at the end; yields a function
-        that returns whether one of them is an argument that no comparison gave."""
+    def probe_absent_arguments(self) -> Iterator[Callable[[], bool]]:
+        """Watch in the body which of the parameters `absent_arguments` get a value, and forget it
+        at the end; yields a function that returns whether a run in the body gave one of them a
+        value other than None. Other values of parameters that a comparison gave do not count."""
         versions, before = self.conditions or (), self.absent_arguments()
         if not before:
             yield lambda: False

@@ -63,12 +63,13 @@ class Flow:
                     case ast.Call(func=ast.Attribute(value=ast.Name("self"), attr=name)) if (
                         name in methods
                     ):
-                        self._bind(methods[name], call)
+                        self._add_arguments(methods[name], call)
                         pending += [methods[name]] if name not in visited else []
                         visited.add(name)
 
-    def _bind(self, method: ast.FunctionDef, call: ast.Call) -> None:
-        """Add the arguments of a call to the sources of the parameters of the method it calls."""
+    def _add_arguments(self, method: ast.FunctionDef, call: ast.Call) -> None:
+        """Append the expression of each argument of a call to the sources of the parameter that it
+        is for, by the parameter's name in `method`; none for an argument `**kwargs`."""
         parameters = [argument.arg for argument in (*method.args.posonlyargs, *method.args.args)]
         pairs = [
             *zip(parameters[1:], call.args, strict=False),

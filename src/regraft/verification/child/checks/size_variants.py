@@ -161,8 +161,8 @@ def _count_elements(tensors: list[Any], size: int, target: int) -> float:
 
 
 def _resize(call: Call, size: int, target: int, label: str) -> Call:
-    """Return a call with the label and with sizes marked as beyond, in which every dimension and
-    integer above 2 that equals `size` is `target`."""
+    """Return a call with the label and with sizes marked as beyond, in which every dimension that
+    equals `size` is `target`, and every integer, if `size` is above 2."""
     return replace(resize_dimensions(call, {size: target}), label=label, beyond=SIZES)
 
 

@@ -133,9 +133,9 @@ def _other_values(name: str, value: Any, original: Any) -> tuple[Any, ...]:
 
 
 def repeat_numbers(problem: ConfigProblem, _: re.Match[str]) -> Iterator[Change]:
-    """Yield the configuration with the integer of a field that the error names as a tuple of two,
-    then of four such integers, since it may have to be a list: for each such field, then for all of
-    them together. Then do so for the fields that the line of the error names."""
+    """Yield two configurations for each integer field that the error names, which may have to be a
+    list: the integer as a tuple of two such integers, then of four; after the last field, two with
+    all of these fields as tuples. Then do so for the fields that the line of the error names."""
     small = problem.small
     for text in (problem.text, problem.line):
         names = [

@@ -44,7 +44,8 @@ class Limit:
     up_to: float = math.inf
 
     def applies(self, name: str, value: int) -> bool:
-        """Return whether the limit applies to a field of this name with this value."""
+        """Return whether `fields` has the name, and the value is larger than `above` and not larger
+        than `up_to`; it need not be larger than `largest`."""
         return self.above < value <= self.up_to and name in self.fields
 
 

@@ -21,7 +21,7 @@ from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim
 from regraft.verification.child.drivers.configuration_objects import config_of
 from regraft.verification.child.drivers.field_tables import HIDDEN
 from regraft.verification.child.drivers.input_fixers import InputProblem, with_changed_slot
-from regraft.verification.child.drivers.input_suggestions import COMPLETIONS, SUGGESTIONS
+from regraft.verification.child.drivers.input_repair_tables import COMPLETIONS, SUGGESTIONS
 from regraft.verification.child.drivers.kind_fixers import specs_of_other_kinds
 from regraft.verification.child.drivers.model_attempts import SIZE, Attempt, attempt
 from regraft.verification.child.drivers.repair_table import changes

@@ -34,7 +34,7 @@ def measure_reach(subject: Subject, session: Session) -> Reach:
     and reports the cause. The lines count as run only when the subject is compared.
     """
     older, newer = session.probes()
-    with session.probe_arguments() as gives_absent:
+    with session.probe_absent_arguments() as gives_absent:
         with session.ledger.step("original", "probe", subject.name), older:
             if _run_error(subject, session.original) is not None:
                 return Reach()

@@ -1,4 +1,4 @@
-"""The words in the text of a function, and the names that it binds and calls."""
+"""The words in the text of a function, the names that it binds and those that it calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import unicodedata
 from dataclasses import dataclass
 
-from regraft.source.syntax_walk import defaults, walk
+from regraft.source.syntax_iterators import defaults, walk
 from regraft.source.text import SourceFile
 from regraft.structure.scope import Function
 

@@ -1,4 +1,5 @@
-"""Walks through the syntax of a file: nodes, statements and the defaults of functions."""
+"""Iterators over the syntax of a file: its nodes, its statements, those at the top level, and the
+defaults of a function."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ _WITHOUT_BLOCKS = frozenset(
 
 def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield every statement of a block and of the blocks nested in it, also in functions and
-    classes."""
+    classes, in no particular order."""
     pending = list(body)
     while pending:
         statement = pending.pop()

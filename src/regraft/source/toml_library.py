@@ -1,4 +1,4 @@
-"""The reader of TOML files: `tomllib`, or on Python 3.10 `tomli`, which has the same functions."""
+"""The library that reads TOML: `tomllib`, or `tomli` with the same functions on Python 3.10."""
 
 from __future__ import annotations
 

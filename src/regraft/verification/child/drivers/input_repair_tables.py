@@ -1,4 +1,5 @@
-"""Tables of the errors that a model raises for inputs, and of what mends the inputs."""
+"""Tables of repairs of inputs: patterns of the errors that a model raises, each with the fixer that
+yields changed inputs."""
 
 from __future__ import annotations
 
