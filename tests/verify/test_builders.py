@@ -287,7 +287,7 @@ def test_the_smallest_of_the_values_that_fail_alike_is_searched_first() -> None:
 
     small, deep = failed(10, "expected 4, got 3"), failed(30, "expected 4, got 3")
     other, further = failed(20, "wanted width 32"), failed(20, "wanted width 64")
-    unbuilt = (Failure(False, "", 99, ValueError("depths differ")), object())
+    unbuilt: tuple[Failure, Any] = (Failure(False, "", 99, ValueError("depths differ")), object())
     ordered = guessed_instances.furthest_first([unbuilt, small, other, deep, further])
     assert ordered == [other, further, small, deep, unbuilt]
 
