@@ -273,3 +273,20 @@ def test_arrays_that_another_library_computes_stay(rules: tuple[CompiledRule, ..
     assert first.patch is None
     assert "an array of NumPy" in first.reason
     assert second.patch is not None
+
+
+def test_arrays_that_tensors_become_stay(rules: tuple[CompiledRule, ...]) -> None:
+    source = (
+        "import numpy as np\nimport torch\n\n\n"
+        "def f(x, y):\n    x = x.detach().cpu().numpy()\n"
+        "    y = y.numpy().reshape(4, -1).astype(np.float32)\n"
+        "    z = torch.from_numpy(y.copy()).requires_grad_()\n"
+        "    for t in range(4):\n        h = np.tanh(x[:, t]) + np.tanh(y[:, t])\n"
+        "        z = z + torch.relu(torch.tanh(z)[:, t])\n    return h, z\n"
+        "\n\ndef g(x, y):\n    x = torch.from_numpy(x.numpy()) * y\n"
+        "    for t in range(4):\n        y = y + torch.relu(x[:, t])\n    return y\n"
+    )
+    first, second, third = check_source(source_of(source), rules).findings
+    assert "an array of NumPy" in first.reason
+    assert "an array of NumPy" in second.reason
+    assert third.patch is not None

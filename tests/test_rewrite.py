@@ -163,6 +163,17 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
             ),
             ("y = rms_normalize(x, 1e-6).to(r.dtype)\nreturn str(softmax(y)), softmax(r)"),
         ),
+        (
+            "y = (\n    (torch.softmax(x, -1)) * 2\n    +\n    (torch.softmax(r, -1))\n)\nreturn y",
+            "y = (\n    softmax(x) * 2\n    +\n    softmax(r)\n)\nreturn y",
+        ),
+        (
+            (
+                "y = (\n    str\n    (torch.softmax(x, -1)), str  # =\n"
+                "    (torch.softmax(r, -1))\n)\nreturn y"
+            ),
+            "y = (\n    str\n    (softmax(x)), str  # =\n    (softmax(r))\n)\nreturn y",
+        ),
         # two rules on the same lines
         (
             "x = self.drop(F.gelu(self.fc(x)))\nreturn self.norm(x + r).softmax(-1)",

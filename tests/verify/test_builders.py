@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from regraft.verification.child.drivers import (
     model_builders,
     module_flags,
 )
+from regraft.verification.child.drivers.class_instances import Failure
 from regraft.verification.child.ledger import Ledger
 
 SOURCE = """
@@ -274,6 +276,20 @@ def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:
         == "depth"
     )
     assert guessed_instances._blamed_parameter(f"{unbuilt}ValueError: depths differ", values) == ""
+
+
+def test_the_smallest_of_the_values_that_fail_alike_is_searched_first() -> None:
+    """A deeper model runs more operations before the same error."""
+
+    def failed(operations: int, text: str) -> tuple[Failure, Any]:
+        """Return a failure of a class that was built, with a guess."""
+        return Failure(True, "", operations, ValueError(text)), object()
+
+    small, deep = failed(10, "expected 4, got 3"), failed(30, "expected 4, got 3")
+    other, further = failed(20, "wanted width 32"), failed(20, "wanted width 64")
+    unbuilt: tuple[Failure, Any] = (Failure(False, "", 99, ValueError("depths differ")), object())
+    ordered = guessed_instances.furthest_first([unbuilt, small, other, deep, further])
+    assert ordered == [other, further, small, deep, unbuilt]
 
 
 CHOOSING = """

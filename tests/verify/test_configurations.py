@@ -212,7 +212,7 @@ class Net(nn.Module):
     assert isinstance(values[name], SimpleNamespace)
     module = loaded(tmp_path, text, "second")
     parameters = constructor_guesses._constructor_parameters(module.Net)
-    assert config_sources.config_parameters(parameters, module, text) == [name]
+    assert config_sources.config_parameters(parameters, module, text, module.Net) == [name]
 
 
 def test_modules_of_which_attributes_are_read_are_no_configurations() -> None:
@@ -268,6 +268,29 @@ class Net(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(size, size) for _ in range(depth[1])])
 """
     assert first_guess(tmp_path, text, "Net")["depth"] == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_configuration"),
+    [
+        ("self.layer = nn.Linear(configs.width, 2)", True),
+        ("self.layer = nn.Linear(configs.width if configs else 8, 2)", False),
+        ("self.layer = nn.Linear(8, 2) if configs is None else configs.layer", False),
+        ("self.layer = nn.Linear(8, 2)", False),
+    ],
+)
+def test_an_optional_configuration_is_given_where_nothing_tests_it(
+    tmp_path: Path, line: str, is_configuration: bool
+) -> None:
+    text = f"""
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, size=4, configs=None):
+        super().__init__()
+        {line}
+"""
+    values = first_guess(tmp_path, text, "Net")
+    assert (values["configs"] is not None) is is_configuration
 
 
 @dataclass

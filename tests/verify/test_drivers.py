@@ -465,6 +465,17 @@ def test_masked_positions_are_equally_many_in_every_row() -> None:
     assert mask.sum(-1).tolist() == [4, 4, 4]
 
 
+def test_each_part_of_a_model_shrinks_by_its_own_width() -> None:
+    config = {"text_hidden_dim": 960, "text_inner_dim": 1920, "text_n_heads": 15}
+    config |= {"image_hidden_dim": 768, "image_inner_dim": 3072, "image_n_blocks": 12}
+    small = {"text_hidden_dim": 32, "text_inner_dim": 64, "text_n_heads": 4}
+    small |= {"image_hidden_dim": 32, "image_inner_dim": 128, "image_n_blocks": 2}
+    scale = config_shrinking.SCALES[0]
+    assert config_shrinking.shrink(config, scale) == small
+    whole = {"hidden_size": 1024, "ffn_hidden_size": 4096}
+    assert config_shrinking.shrink(whole, scale) == {"hidden_size": 32, "ffn_hidden_size": 128}
+
+
 def test_windows_of_attention_and_images_shrink_where_layers_do_not() -> None:
     config = {
         "hidden_size": 768,

@@ -557,6 +557,53 @@ def test_a_model_that_cannot_continue_is_not_asked_to(fails: bool) -> None:
     assert len(labels) > 1
 
 
+class Remembers(nn.Module):
+    """Adds what an earlier call remembered, in a dictionary that it changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(99, 8)
+
+    def forward(self, input_ids: Any, memory: Any = None) -> Any:
+        x = self.embed(input_ids)
+        if memory is None:
+            memory = {"state": x}
+        else:
+            x = x + memory["state"]
+            memory["state"] = x
+        return x, memory
+
+
+class RemembersElsewhere(Remembers):
+    """Returns its memory in one of two places."""
+
+    def forward(self, input_ids: Any, memory: Any = None) -> Any:
+        x = self.embed(input_ids)
+        if memory is None:
+            return x, x.sum()
+        return memory, x
+
+
+def test_state_that_a_call_returns_is_given_to_the_next() -> None:
+    spec = {"input_ids": Slot("ids", (BATCH, LENGTH), 99)}
+
+    def further_labels(model: Any, names: str) -> list[str]:
+        """Return the labels of the first of all further calls of a model."""
+        accepted_inputs = input_guesses.AcceptedInputs(spec, ((1, 5), (3, 8)), ())
+        return [
+            call(0)[0].label
+            for call in further_calls.more_calls(model, accepted_inputs, names)
+            if names in call(0)[0].kwargs
+        ]
+
+    assert further_calls.returned_names(Remembers.forward) == {"x": 0, "memory": 1}
+    assert any("continued" in label for label in further_labels(Remembers().eval(), "memory"))
+    assert further_calls.returned_names(RemembersElsewhere.forward) == {}
+    assert not any(
+        "continued" in label for label in further_labels(RemembersElsewhere().eval(), "memory")
+    )
+
+
 class Diffusion(nn.Module):
     """A whole model as those of diffusion are: latents with channels, states of a text encoder, a
     guidance."""

@@ -86,3 +86,37 @@ def test_methods_of_plain_classes_are_compared(
     changed = SOURCE.replace(before, after).encode()
     (verdict,) = verify(path, changed, time_limit=120, by_rules=by_rules)
     assert verdict.status == status, verdict.reason
+
+
+NORMALIZER = """\
+import torch
+
+
+class Normalizer:
+    def __init__(self, x, eps=1e-5):
+        self.mean = torch.mean(x, 0)
+        self.spread = torch.std(x, 0)
+        self.eps = eps
+
+    def encode(self, x):
+        return (x - self.mean) / (self.spread + self.eps)
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "status"),
+    [
+        ("torch.sqrt(torch.var(x, 0))", "proved"),
+        ("torch.std(x, 0, correction=0)", "refuted"),
+        ("torch.std(x, 0)\n        self.further = 3", "refuted"),
+    ],
+)
+@pytest.mark.slow
+def test_a_constructor_is_compared_by_the_attributes_that_it_leaves(
+    tmp_path: Path, after: str, status: str
+) -> None:
+    path = tmp_path / "normalizer.py"
+    path.write_text(NORMALIZER)
+    changed = NORMALIZER.replace("torch.std(x, 0)", after).encode()
+    (verdict,) = verify(path, changed, time_limit=120, by_rules=True)
+    assert verdict.status == status, verdict.reason

@@ -12,8 +12,19 @@ import regraft
 
 torch = pytest.importorskip("torch")
 
-from regraft.verification.child.call_outcomes import Outcome  # noqa: E402
-from regraft.verification.child.comparison_terms import Largest, Rigour  # noqa: E402
+from regraft.verification.child.call_arguments import Call  # noqa: E402
+from regraft.verification.child.call_comparison import Sides  # noqa: E402
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target  # noqa: E402
+from regraft.verification.child.call_variants import AS_RECORDED  # noqa: E402
+from regraft.verification.child.checks.value_variants import EXTREME  # noqa: E402
+from regraft.verification.child.comparison_terms import (  # noqa: E402
+    Difference,
+    Largest,
+    Rigour,
+)
+from regraft.verification.child.inconclusive_differences import (  # noqa: E402
+    _is_within_roundings,
+)
 from regraft.verification.child.operation_noise import OperationNoise  # noqa: E402
 from regraft.verification.child.outcome_comparison import judge  # noqa: E402
 
@@ -134,6 +145,42 @@ def test_gradients_may_differ_more_where_a_softmax_is_saturated(
     assert (difference(Rigour(strict=False, saturated=True)) is None) is is_equal
     assert difference(Rigour(strict=False)) is not None
     assert difference(Rigour(strict=True, saturated=True)) is not None
+
+
+class _Wave(torch.nn.Module):  # type: ignore[misc,name-defined]  # torch is untyped here
+    """The sine of a number that is a thousand times the first input, and the second input; with
+    other factors and an error."""
+
+    def __init__(self, factors: tuple[float, ...], error: float = 0.0) -> None:
+        super().__init__()
+        self.factors, self.error = factors, error
+
+    def forward(self, x: Any, y: Any) -> Any:
+        for factor in self.factors:
+            x = x * factor
+        return torch.cat([torch.sin(x) / 100, y + self.error])
+
+
+@pytest.mark.parametrize(
+    ("label", "beyond", "error", "is_rounding"),
+    [
+        ("numbers up to 1e5", EXTREME, 0.0, True),
+        ("numbers up to 1e5", EXTREME, 1e-3, False),
+        (AS_RECORDED, "", 0.0, False),
+    ],
+)
+def test_roundings_that_move_the_original_as_far_are_no_difference(
+    label: str, beyond: str, error: float, is_rounding: bool
+) -> None:
+    """A wrong number that roundings do not move is one also beside others that they move more."""
+    original, changed = Target(_Wave((10.0, 100.0))), Target(_Wave((1000.0 / 3, 3.0), error))
+    call = Call((torch.linspace(100.0, 200.0, 16), torch.ones(4)), {}, label, beyond)
+    sides = Sides("", original, changed, lambda _: original, lambda: changed)
+    results = [side.module(*call.args) for side in (original, changed)]
+    absolute = float((results[0] - results[1]).abs().max())
+    assert absolute > 1e-5
+    difference = Difference("output", "", absolute)
+    assert _is_within_roundings(difference, sides, call, Plan(gradients=False)) is is_rounding
 
 
 @pytest.mark.slow

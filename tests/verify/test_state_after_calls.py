@@ -104,7 +104,29 @@ class Model(nn.Module):
     def forward(self, x):
         return Swish.apply(self.fc(x))
 """
+REPLACED = """\
+class Model(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.mixture = nn.Parameter(torch.randn(3))
+        self.fc = nn.Linear(width, width)
+
+    def forward(self, x):
+        self.mixture = nn.Parameter(torch.softmax(self.mixture, -1))
+        first, second, third = self.mixture
+        return first * x + second * self.fc(x) + third * torch.relu(x)
+"""
 WRONG = {
+    "another parameter in the place of one": (
+        REPLACED,
+        """\
+        self.mixture = nn.Parameter(torch.softmax(self.mixture, -1))
+        first, second, third = self.mixture
+""",
+        """\
+        first, second, third = nn.Parameter(torch.softmax(self.mixture, -1))
+""",
+    ),
     "a parameter that a method changes": (ADAPTED, "+= self.scale *", "+="),
     "a parameter that a method freezes": (ADAPTED, "self.up.requires_grad_(False)", "pass"),
     "zeros in the checkpoint": (
@@ -128,6 +150,11 @@ WRONG = {
     ),
 }
 RIGHT = {
+    "another parameter in the place of one": (
+        REPLACED,
+        "torch.softmax(self.mixture, -1)",
+        "self.mixture.softmax(-1)",
+    ),
     "a parameter that a method changes": (
         ADAPTED,
         "self.scale * (self.up @ self.down)",

@@ -46,21 +46,35 @@ def foreign_library(value: Value, tree: ast.Module) -> str:
 
 
 def _computing_library(value: Value) -> str:
-    """Return the name of the library that computes a value, also by operators and subscripts; ""
-    for none."""
+    """Return the name of the library that computes a value, also by operators, subscripts and
+    methods of its arrays; "" for none."""
     node = value.node
     if node is None:
         return ""
+    if node.op == "numpy":
+        return "NumPy"
     library = _LIBRARIES.get(node.spelling.partition(".")[0], "")
     if library:
         return library
+    owner = _owner(node)
+    if owner is not None:
+        return _computing_library(owner)
     args = [argument for argument in node.args.values() if argument.origin != "const"]
-    if node.op == "py.item":
-        return _computing_library(node.args["base"]) if "base" in node.args else ""
     if node.op not in BINARY_OPS or not args:
         return ""
     libraries = [_computing_library(argument) for argument in args]
     return libraries[0] if all(libraries) else ""
+
+
+def _owner(node: Node) -> Value | None:
+    """Return the value of which a node calls a method or takes an item; None for another node."""
+    if node.op == "py.item":
+        return node.args.get("base")
+    if node.op == "call":
+        method = node.args["callee"].node if "callee" in node.args else None
+        return method.args["base"] if method is not None and method.op == "py.attr" else None
+    is_method = node.spelling.startswith("torch.Tensor.")
+    return next(iter(node.args.values()), None) if is_method else None
 
 
 def _only_library(tree: ast.Module) -> str:

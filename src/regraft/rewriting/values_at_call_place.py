@@ -21,9 +21,12 @@ _ARITHMETIC_SYNTAX = (
     ast.Call,
     ast.Tuple,
     ast.expr_context,
+    ast.keyword,
     ast.operator,
     ast.unaryop,
 )
+# Layers without parameters, hooks or random numbers of their own, which may be built anywhere.
+_STATELESS_LAYERS = frozenset({"torch.nn.Softmax"})
 _VIEWING_OPS = frozenset({"transpose", "t", "permute", "unsqueeze", "view"})
 _VIEW_SYNTAX = (
     ast.Name,
@@ -58,7 +61,8 @@ class CallPlace:
     def repeatable_text(self, value: Value) -> str | None:
         """Return the source text of a value if, repeated where the call stands, it is cheap and
         certain to give the same value: arithmetic on numbers, and on other values that stands in
-        the same block, a view of a tensor, or its size, format or device; else None."""
+        the same block, a new layer without state, a view of a tensor, or its size, format or
+        device; else None."""
         text = self._number_text(value)
         return self._view_text(value) if text is None else text
 
@@ -144,11 +148,11 @@ class CallPlace:
         )
 
     def _is_arithmetic(self, call: ast.Call) -> bool:
-        """Return whether a call is that of a function of `math`, of `int` or of `float`."""
+        """Return whether a call is that of a function of `math`, of `int` or of `float`, or builds
+        a layer without state."""
         qualified = self.imports.names.resolve(call.func) or ""
-        return qualified.startswith("math.") or (
-            isinstance(call.func, ast.Name) and call.func.id in ("int", "float")
-        )
+        is_known = qualified.startswith("math.") or qualified in _STATELESS_LAYERS
+        return is_known or (isinstance(call.func, ast.Name) and call.func.id in ("int", "float"))
 
 
 def _is_view(value: Value, node: Node) -> bool:

@@ -62,8 +62,12 @@ _BEFORE_GROUP = re.compile(
 
 def without_parentheses(source: SourceFile, span: Span) -> Span:
     """Return the span with parentheses that only group it, which a kernel call does not need."""
-    line = source.text[source.line_starts[source.position(span.start)[0] - 1] : span.start]
-    is_grouped = source.text[span.end : span.end + 1] == b")" and _BEFORE_GROUP.search(line)
+    number = source.position(span.start)[0] - 1
+    text = source.text[source.line_starts[number] : span.start]
+    if text.strip() == b"(" and number:
+        line_before = source.text[source.line_starts[number - 1] : source.line_starts[number]]
+        text = b"" if b"#" in line_before else line_before.rstrip() + text
+    is_grouped = source.text[span.end : span.end + 1] == b")" and _BEFORE_GROUP.search(text)
     return Span(span.start - 1, span.end + 1) if is_grouped else span
 
 

@@ -103,6 +103,18 @@ def is_altered(call: Call) -> bool:
     return has_other_parameters or call.beyond == ATTRIBUTES
 
 
+def is_strict(call: Call) -> bool:
+    """Return whether the comparison of a call is strict: of a recorded call or another layout of
+    it, and of calls beyond the recorded ones, but for other values."""
+    return call.label in (AS_RECORDED, *LAID_OUT) or call.beyond not in ("", VALUES, EXTREME)
+
+
+def has_exact_parameters(call: Call) -> bool:
+    """Return whether biases are a number with which code compares, or rows of parameters are equal,
+    while a call runs, which no rounding moves."""
+    return call.label.startswith(BIASES) or call.label == PAIRED
+
+
 def compare_runs(
     sides: Sides, call: Call, plan: Plan, session: Session
 ) -> Difference | Outcome | None:
@@ -183,19 +195,6 @@ class _Comparison:
         is_plain = self.call.label == AS_RECORDED and not self.call.beyond and not self.plan.mode
         return is_plain and not self.session.by_rules
 
-    @property
-    def is_strict(self) -> bool:
-        """Return whether the comparison is strict: of a recorded call or another layout of it, and
-        of calls beyond the recorded ones, but for other values."""
-        is_recorded = self.call.label in (AS_RECORDED, *LAID_OUT)
-        return is_recorded or self.call.beyond not in ("", VALUES, EXTREME)
-
-    @property
-    def has_exact_parameters(self) -> bool:
-        """Return whether biases are a number with which code compares, or rows of parameters are
-        equal, which no rounding moves."""
-        return self.call.label.startswith(BIASES) or self.call.label == PAIRED
-
     def judge(
         self,
         changed_outcome: Outcome,
@@ -216,7 +215,7 @@ class _Comparison:
             self.truth,
             largest,
             Rigour(
-                self.is_strict,
+                is_strict(self.call),
                 self.session.by_rules,
                 self.call.label == LOW,
                 absent_is_zero=self.session.by_rules or not self.session.strict,
@@ -233,7 +232,7 @@ class _Comparison:
                 target = self.sides.exact_original(is_altered(self.call))
                 with ExitStack() as stack:
                     alteration = (
-                        alteration_of(self.call.label) if self.has_exact_parameters else None
+                        alteration_of(self.call.label) if has_exact_parameters(self.call) else None
                     )
                     if alteration is not None and target.module is not None:
                         # the copies have the numbers rounded to float32
@@ -263,9 +262,9 @@ class _Comparison:
         farthest = execute(original, inputs_off_by_rounding(self.call), self.plan)
         dtype = torch.bfloat16 if self.plan.mode == AUTOCAST else None
         is_half = dtype is not None or _is_half_precision(self.original_outcome)
-        if self.has_exact_parameters and not is_half:
+        if has_exact_parameters(self.call) and not is_half:
             return farthest
-        if original.module is None and self.is_strict:
+        if original.module is None and is_strict(self.call):
             return farthest
         for seed in range(JITTERED):
             with ExitStack() as stack:
@@ -274,7 +273,7 @@ class _Comparison:
                     stack.enter_context(weights.change_parameters(original.module, change))
                     rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
                     farthest = farther_outcome(self.original_outcome, farthest, rounded)
-                if not self.is_strict:
+                if not is_strict(self.call):
                     stack.enter_context(OperationNoise(seed))
                     rounded = execute(original, inputs_off_by_rounding(self.call), self.plan)
                     farthest = farther_outcome(

@@ -107,11 +107,11 @@ def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> C
     return call_arguments.map_tensors(call, narrow, label, call.beyond)
 
 
-def inputs_off_by_rounding(call: Call) -> Call:
+def inputs_off_by_rounding(call: Call, seed: int = 0) -> Call:
     """Return the call with every number of its floating inputs, except masks and its
     `exact_values`, moved by about one unit in its last place, up or down; the same way in each
-    call."""
-    generator = torch.Generator().manual_seed(0)
+    call with the same seed."""
+    generator = torch.Generator().manual_seed(seed)
 
     def move(tensor: Any) -> Any:
         """Return a floating tensor with its numbers moved."""

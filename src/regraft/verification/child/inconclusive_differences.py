@@ -3,21 +3,35 @@ them again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.execution.compare import are_alike
+from regraft.verification.child import weights
 from regraft.verification.child.call_arguments import Call
-from regraft.verification.child.call_comparison import Sides, compare_runs, is_altered
+from regraft.verification.child.call_comparison import (
+    Sides,
+    compare_runs,
+    has_exact_parameters,
+    is_altered,
+    is_strict,
+)
 from regraft.verification.child.call_execution import execute
-from regraft.verification.child.call_outcomes import Outcome, Plan
+from regraft.verification.child.call_outcomes import Outcome, Plan, Target
+from regraft.verification.child.call_variants import inputs_off_by_rounding
 from regraft.verification.child.comparison_terms import HALVES, Difference
 from regraft.verification.child.float64_runs import execute_exactly
+from regraft.verification.child.operation_noise import OperationNoise
 from regraft.verification.child.parameter_alterations import LOW
-from regraft.verification.child.rounding import ERROR_RATIO, ROUNDINGS, is_noise
+from regraft.verification.child.rounding import (
+    ERROR_RATIO,
+    GROSS_IF_SATURATED,
+    ROUNDINGS,
+    is_noise,
+)
 from regraft.verification.child.session import Session
 from regraft.verification.child.tensor_distance import measure
 from regraft.verification.child.torch_modes import AUTOCAST
@@ -26,6 +40,8 @@ ZERO = 1e-12  # part of the largest gradient up to which a float64 gradient coun
 _FAR_APART = 0.05  # part of the largest value, in half precision
 _EQUAL_IN_FLOAT64 = 1e-6  # part of the largest gradient, for scores of 6e4
 _OUT_OF_MEMORY = ("MemoryError", "can't allocate memory", "CUDA out of memory")
+FURTHER = 32  # runs of the original with other roundings
+_MOVES = 2.0  # how many times as far as these runs move a number the versions may lie apart
 RUNS = 3  # of the original against itself, before a difference is held against the changed version
 
 
@@ -34,8 +50,8 @@ def reason_to_leave_out(
 ) -> str:
     """Return why a difference is no evidence against the changed version, for which both versions
     run again, or "" where it is evidence: the limit of memory, noise in half precision already in
-    the original, a gradient that is nothing but rounding, a saturated softmax, or an original that
-    differs from itself."""
+    the original, a gradient that is nothing but rounding, a saturated softmax, roundings that move
+    the original as far, or an original that differs from itself."""
     if any(words in difference.sentence for words in _OUT_OF_MEMORY):
         return "the limit of memory was reached"
     if _is_noise_in_original(difference.path, sides, call, plan):
@@ -46,6 +62,8 @@ def reason_to_leave_out(
         return "the gradient is nothing but rounding in both versions"
     if _is_lost_by_saturation(difference, sides, call, plan, session):
         return "the gradients of both versions are equal in float64"
+    if _is_within_roundings(difference, sides, call, plan):
+        return "other roundings move the original's own result as far"
     if _differs_from_itself(sides, call, plan, session):
         return "the original gives other values each time"
     return ""
@@ -170,6 +188,55 @@ def _is_lost_by_saturation(
         return False
     gap = measure(exact_gradient, exact_changed_gradient)
     return gap.all_finite and gap.relative <= _EQUAL_IN_FLOAT64
+
+
+def _is_within_roundings(difference: Difference, sides: Sides, call: Call, plan: Plan) -> bool:
+    """Return whether the versions lie apart in no number by more than `_MOVES` times what inputs,
+    parameters and operations that are off by one rounding move this number of the original in
+    `FURTHER` runs, and a few roundings of the largest. False for calls that are compared strictly,
+    and for parameters that no rounding moves.
+
+    Such a move is seldom among the few that other comparisons look at: large numbers leave a
+    softmax between two scores that are nearly equal. A run that moves a number by more than
+    `GROSS_IF_SATURATED` of the largest one has taken another decision, and does not count.
+    """
+    module, path = sides.original.module, difference.path
+    if is_strict(call) or has_exact_parameters(call) or module is None or not difference.absolute:
+        return False
+    original_outcome = execute(sides.original, call, plan)
+    is_gradient = path not in original_outcome.outputs
+    changed_outcome = execute(sides.changed, call, plan)
+    value: Any = _results(original_outcome, with_gradients=is_gradient).get(path)
+    changed_value: Any = _results(changed_outcome, with_gradients=is_gradient).get(path)
+    if not are_alike(value, changed_value) or not value.is_floating_point():
+        return False
+    if not measure(value, changed_value).all_finite:
+        return False
+    kind = "gradients" if is_gradient else "outputs"
+    roundings = ROUNDINGS[kind] * torch.finfo(value.dtype).eps * float(value.abs().max())
+    allowed = torch.full_like(value, roundings, dtype=torch.float64)
+    gaps = (value.double() - changed_value.double()).abs()
+    for moved in _moved_results(path, sides.original, call, plan, is_gradient=is_gradient):
+        if are_alike(value, moved) and measure(value, moved).relative <= GROSS_IF_SATURATED:
+            moves = (value.double() - moved.double()).abs()
+            allowed = torch.maximum(allowed, _MOVES * moves + roundings)
+        if bool((gaps <= allowed).all()):
+            return True
+    return False
+
+
+def _moved_results(
+    path: str, original: Target, call: Call, plan: Plan, *, is_gradient: bool
+) -> Iterator[Any]:
+    """Yield the value at a path of `FURTHER` runs of the original's module, each with inputs,
+    parameters and operations that are off by one rounding; None where a run has no such value. The
+    parameters are restored."""
+    dtype = torch.bfloat16 if plan.mode == AUTOCAST else None
+    for seed in range(FURTHER):
+        change = weights.parameters_off_by_rounding(seed, dtype)
+        with weights.change_parameters(original.module, change), OperationNoise(seed):
+            outcome = execute(original, inputs_off_by_rounding(call, seed), plan)
+        yield _results(outcome, with_gradients=is_gradient).get(path)
 
 
 def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session) -> bool:

@@ -29,17 +29,23 @@ class _State:
 
 class WatchedParameters:
     """The parameters of a module (none of another value) as they are at construction; reports and
-    takes back what a call changes of them."""
+    takes back what a call changes of them, also where it puts another parameter in the place of
+    one."""
 
     def __init__(self, module: Any) -> None:
         named = module.named_parameters() if isinstance(module, nn.Module) else ()
+        self._places = [
+            (f"{path}.{name}" if path else name, owner, name, parameter)
+            for path, owner in (module.named_modules() if isinstance(module, nn.Module) else ())
+            for name, parameter in owner._parameters.items()
+        ]
         self._states = [
             _State(
                 name,
                 parameter,
                 parameter.shape,
                 parameter.dtype,
-                parameter._version,
+                _version_of(parameter),
                 parameter.data_ptr(),
                 parameter.requires_grad,
             )
@@ -52,8 +58,12 @@ class WatchedParameters:
         self._copies = self._flat_values() if is_small else {}
 
     def changed(self) -> Iterator[tuple[str, Any]]:
-        """Yield the name and a copy of each parameter whose value changed, and "NAME.requires_grad"
-        with the flag where that did."""
+        """Yield the name and a copy of each parameter whose value changed, or of the one in its
+        place, and "NAME.requires_grad" with the flag where that did."""
+        for path, owner, name, parameter in self._places:
+            present = owner._parameters.get(name)
+            if present is not parameter:
+                yield path, "none" if present is None else present.detach().clone()
         values = self._changed_values()
         for state in self._states:
             if state.name in values:
@@ -62,7 +72,11 @@ class WatchedParameters:
                 yield f"{state.name}.requires_grad", state.parameter.requires_grad
 
     def rewind(self) -> None:
-        """Restore the values, as far as there are copies, and the flags."""
+        """Restore the parameters in their places, their values, as far as there are copies, and
+        the flags."""
+        for _, owner, name, parameter in self._places:
+            if owner._parameters.get(name) is not parameter:
+                owner._parameters[name] = parameter
         values = self._changed_values()
         for state in self._states:
             old_value = values.get(state.name)
@@ -78,7 +92,7 @@ class WatchedParameters:
             return {
                 state.name: None
                 for state in self._states
-                if state.parameter._version != state.version
+                if _version_of(state.parameter) != state.version
                 or state.parameter.data_ptr() != state.address
             }
         present = self._flat_values()
@@ -108,6 +122,12 @@ class WatchedParameters:
             value = state.parameter.detach()
             by_format.setdefault(value.dtype, []).append(value.reshape(-1))
         return {dtype: torch.cat(values) for dtype, values in by_format.items()}
+
+
+def _version_of(parameter: nn.Parameter) -> int:
+    """Return how many times PyTorch counted a change of a parameter; 0 for one that was made in
+    inference mode, of which it counts none."""
+    return 0 if parameter.is_inference() else int(parameter._version)
 
 
 def _restore(parameter: nn.Parameter, old_value: Any) -> None:

@@ -114,10 +114,15 @@ def _result_widths(part: Part, session: Session) -> list[int]:
     ]
 
 
-def _has_features(tensor: Any) -> bool:
-    """Return whether a tensor of real numbers has two dimensions or more and is no mask. Raises
-    AttributeError for a value that is no tensor."""
-    return bool(tensor.is_floating_point() and tensor.dim() > 1 and not is_mask(tensor))
+def _has_features(value: Any) -> bool:
+    """Return whether a value is a tensor of real numbers with two dimensions or more, and is no
+    mask."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.is_floating_point()
+        and value.dim() > 1
+        and not is_mask(value)
+    )
 
 
 def _integer_arguments(part: Part) -> dict[str, int]:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from torch import nn
+
 from regraft.verification.child.checks.code_replacement import (
     compile_definition,
     definition_node,
@@ -50,6 +52,7 @@ class Mutant:
     """One edit of a changed definition, its functions' code, and the outcome of its comparisons.
 
     `constructs` tells that the edit is in a constructor, which only building a model runs,
+    `is_of_plain_class` that its class is none of modules, so that a call may run it, too, and
     `is_of_new_number` that it changes a number that the other version does not have. `tries` counts
     the comparisons by the arguments of the call; `ran` tells that the edited expression was
     evaluated in one of them, `killed` that one found a difference.
@@ -60,6 +63,7 @@ class Mutant:
     codes: dict[FunctionType, CodeType]
     constructs: bool
     is_of_new_number: bool = False
+    is_of_plain_class: bool = False
     tries: Counter[str] = field(default_factory=Counter)
     ran: bool = False
     killed: bool = False
@@ -152,7 +156,8 @@ class Mutants:
                     return
                 most_tries = _MOST_TRIES if mutant.is_of_new_number else _TRIES
                 may_be_tried = not mutant.killed and mutant.tries[structure] < most_tries
-                if may_be_tried and mutant.constructs == constructing:
+                is_run = mutant.constructs == constructing or mutant.is_of_plain_class
+                if may_be_tried and is_run:
                     mutant.tries[structure] += 1
                     self._current = mutant
                     yield mutant
@@ -194,7 +199,14 @@ def mutants_of(change: Change, module: ModuleType, counterpart: ModuleType) -> I
         if codes:
             constructs = all(function.__name__ == "__init__" for function in codes)
             is_of_new_number = bool(_numbers_of(expressions[number : number + 1]) & new_numbers)
-            yield Mutant(change.definition, text, codes, constructs, is_of_new_number)
+            yield Mutant(
+                change.definition,
+                text,
+                codes,
+                constructs,
+                is_of_new_number,
+                constructs and not issubclass(value, nn.Module),
+            )
 
 
 def _numbers_of(nodes: Iterable[ast.AST]) -> Counter[float]:

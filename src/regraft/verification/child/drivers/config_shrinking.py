@@ -79,12 +79,19 @@ SCALES = (
 class _Shrinkage:
     """The parameters by which the fields of one configuration, without nested ones, are shrunk.
 
-    Sizes of layers without a limit of their own are divided by `ratio`.
+    Sizes of layers without a limit of their own are divided by `ratio`, or by that of their part of
+    the model in `part_ratios`, which has the beginnings of the names of parts' fields as keys.
     """
 
     scale: Scale
     ratio: int
+    part_ratios: Mapping[str, int]
     layers: LayerCounts
+
+    def ratio_of(self, name: str) -> int:
+        """Return the number by which the size of a layer is divided that a field states."""
+        ratios = (ratio for start, ratio in self.part_ratios.items() if name.startswith(start))
+        return next(ratios, self.ratio)
 
 
 def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
@@ -96,7 +103,7 @@ def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     dropped and, where layers are dropped, so are fields that the configuration derives from others.
     """
     layers = layer_counts(config)
-    shrinkage = _Shrinkage(scale, _ratio(config, scale), layers)
+    shrinkage = _Shrinkage(scale, _ratio(config, scale), _part_ratios(config, scale), layers)
     remaining = _without_derived_fields(config, layers)
     small = {name: _shrink_value(name, value, shrinkage) for name, value in remaining.items()}
     if any(small[name] != config[name] for name in TIMM_MODEL_FIELDS & small.keys()):
@@ -107,9 +114,27 @@ def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
 def _ratio(config: Mapping[str, Any], scale: Scale) -> int:
     """Return the number by which sizes of layers are divided, at least 1; 16 where the
     configuration or the scale does not state the width of the model."""
-    widths = (config[name] for name in HIDDEN_FIELDS if isinstance(config.get(name), int))
-    hidden = next(widths, 0)
+    hidden = _width(config)
     return max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
+
+
+def _width(config: Mapping[str, Any]) -> int:
+    """Return the width of the model that a configuration states, 0 where it states none."""
+    return next((config[name] for name in HIDDEN_FIELDS if isinstance(config.get(name), int)), 0)
+
+
+def _part_ratios(config: Mapping[str, Any], scale: Scale) -> dict[str, int]:
+    """Return, by the beginning of the names of a part's fields (`text_` of `text_hidden_dim` and
+    `text_heads`), the number by which the sizes of that part are divided, so that it gets the width
+    of the scale; {} where the configuration states the width of the whole model."""
+    if _width(config) or not scale.hidden:
+        return {}
+    return {
+        name[: -len(ending)]: max(1, value // scale.hidden)
+        for ending in HIDDEN_FIELDS
+        for name, value in config.items()
+        if "_" in ending and name.endswith(f"_{ending}") and isinstance(value, int)
+    }
 
 
 def _without_derived_fields(config: Mapping[str, Any], layers: LayerCounts) -> dict[str, Any]:
@@ -289,7 +314,7 @@ _RULES: Mapping[str, _Rule] = {
     "half of the heads": lambda _, value, by: max(1, min(value, by.scale.heads // 2)),
     "width of a head": lambda _, __, by: by.scale.head_width,
     "size of a layer": lambda name, value, by: (
-        max(8, value // by.ratio // 4 * 4) if is_size(name) else value
+        max(8, value // by.ratio_of(name) // 4 * 4) if is_size(name) else value
     ),
 }
 # The function that shrinks the values of a type; a bool is an int, too, and comes first.

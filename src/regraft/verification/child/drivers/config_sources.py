@@ -40,19 +40,30 @@ _DEPTH = 3  # of configurations in configurations
 
 
 def config_parameters(
-    parameters: list[inspect.Parameter], module: ModuleType, source: str
+    parameters: list[inspect.Parameter], module: ModuleType, source: str, cls: type
 ) -> list[str]:
-    """Return the names of the required parameters of a constructor that hold a configuration, by
-    their name, their use in the source or their annotation."""
+    """Return the names of the parameters of the constructor of a class that hold a configuration,
+    by their name, their use in the source or their annotation: those that it requires, and those
+    that are None by default and of which it reads attributes without a test of them."""
     names = config_names(source)
     return [
         parameter.name
         for parameter in parameters
         if parameter.default is parameter.empty
+        or (parameter.default is None and _is_read_untested(parameter.name, cls))
         if parameter.name in names
         or parameter.name.endswith("config")
         or _annotated_class(parameter, module) is not None
     ]
+
+
+def _is_read_untested(name: str, cls: type) -> bool:
+    """Return whether the constructor of a class reads attributes of a parameter, and reads the
+    parameter nowhere else, such as in a test for None."""
+    tree = _constructor_syntax(cls)
+    reads = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]
+    owners = [node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return bool(reads) and all(any(read is owner for owner in owners) for read in reads)
 
 
 def own_configs(
@@ -113,11 +124,17 @@ def _classes_in(module: ModuleType) -> list[type]:
 def _names_read_of(name: str, cls: type) -> set[str]:
     """Return the attributes that the constructor of a class reads of a parameter; none where its
     source is not available."""
-    try:
-        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(cls.__init__)))  # type: ignore[misc]
-    except (OSError, SyntaxError, TypeError):
-        return set()
+    tree = _constructor_syntax(cls)
     return set(reads_of_names(tree, frozenset({name})).get(name, Reads()).attributes)
+
+
+def _constructor_syntax(cls: type) -> ast.Module:
+    """Return the syntax tree of the constructor of a class; an empty module where its source is
+    not available."""
+    try:
+        return ast.parse(inspect.cleandoc("\n" + inspect.getsource(cls.__init__)))  # type: ignore[misc]
+    except (OSError, SyntaxError, TypeError):
+        return ast.Module([], [])
 
 
 def _config_of_class(config_class: type, path: Path, depth: int = _DEPTH) -> Any:

@@ -54,7 +54,7 @@ def guesses(
     """
     parameters = _constructor_parameters(cls)
     path = Path(str(module.__file__))
-    config_names = config_sources.config_parameters(parameters, module, source)
+    config_names = config_sources.config_parameters(parameters, module, source, cls)
     noted = {**_networks(cls, parameters), **_activation_classes(cls, parameters), **noted}
     for config in _configs_to_try(cls, parameters, config_names, module, source, configs):
         fixed_values = {**noted, **dict.fromkeys(config_names, config)}
@@ -126,8 +126,9 @@ def _number_of_results(names: set[str], assignments: list[ast.Assign]) -> int:
 
 
 def takes_config(cls: type, module: ModuleType, source: str) -> bool:
-    """Return whether the constructor of a class requires a configuration."""
-    return bool(config_sources.config_parameters(_constructor_parameters(cls), module, source))
+    """Return whether the constructor of a class needs a configuration."""
+    parameters = _constructor_parameters(cls)
+    return bool(config_sources.config_parameters(parameters, module, source, cls))
 
 
 def _configs_to_try(
@@ -188,7 +189,7 @@ def _values_of_parameters(
 ) -> dict[str, Any]:
     """Return a value for each required parameter, from `fixed_values` or else a guess, and the
     defaults of the others where these are plain or None; parameters with another default are left
-    out. A class among `fixed_values` also takes the place of None."""
+    out. A class or a configuration among `fixed_values` also takes the place of None."""
     values: dict[str, Any] = {}
     for parameter in parameters:
         if _is_required(parameter):
@@ -196,11 +197,17 @@ def _values_of_parameters(
             values[parameter.name] = (
                 _guess_value(parameter, config) if fixed_value is None else fixed_value
             )
-        elif parameter.default is None and isinstance(fixed_values.get(parameter.name), type):
+        elif parameter.default is None and _replaces_none(fixed_values.get(parameter.name)):
             values[parameter.name] = fixed_values[parameter.name]
         elif parameter.default is None or isinstance(parameter.default, _PLAIN):
             values[parameter.name] = parameter.default
     return values
+
+
+def _replaces_none(value: Any) -> bool:
+    """Return whether a value is a class or a configuration, which takes the place of the default
+    None of a parameter."""
+    return isinstance(value, type) or is_config(value)
 
 
 def _shrunk_values(values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ HEAD_COUNT_FIELDS = Names(r"heads?$")
 KEY_VALUE_HEAD_FIELDS = Names(r"(kv|key_value).*heads?$|head_kv$")
 HEAD_SIZE_FIELDS = Names(r"head_(dim|size)$|(^|_)d_head$|d_kv$|kv_channels")
 # Numbers of layers.
-LAYER_COUNT_FIELDS = Names(r"layers?$|^depth$|^n_layer|num_blocks$|^blocks?$", but="norm")
+LAYER_COUNT_FIELDS = Names(r"layers?$|^depth$|^n_layer|(num|(^|_)n)_blocks$|^blocks?$", but="norm")
 # The period of layers of another kind, and the number of first layers of one kind.
 LAYER_PERIOD_FIELDS = Names(
     r"(sparse|layer|attention|attn|expert|moe)_(\w+_)?(step|interval|frequency|freq|period)$"

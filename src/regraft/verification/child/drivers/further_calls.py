@@ -1,8 +1,9 @@
 """Make further calls of a model whose inputs are found: with optional inputs, requested outputs,
-cached keys, longer inputs, or no mask."""
+cached keys, state that an earlier call returned, longer inputs, or no mask."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ import torch
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.checks.argument_variants import signature_of
+from regraft.verification.child.checks.arguments_in_source import syntax_of
 from regraft.verification.child.drivers import guessed_slots, input_guesses, input_repairs
 from regraft.verification.child.drivers.argument_slots import Spec, annotation_text
 from regraft.verification.child.drivers.field_tables import RESULT_TYPE_FLAG
@@ -36,8 +38,8 @@ LONG = ((1, 48), (2, 48))
 
 def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) -> Iterator[Calls]:
     """Yield functions that make further calls from a seed, in this order: with an optional input
-    that `text` mentions, with a changed flag, with both, with cached keys, without masks, with
-    another optional input.
+    that `text` mentions, with a changed flag, with both, with cached keys, with returned state,
+    without masks, with another optional input.
 
     Calls with optional inputs were accepted at all sizes, and calls with flags in the first call of
     seed 0, in the model's present mode. Calls without masks and calls that continue from a cache
@@ -63,6 +65,7 @@ def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) 
         yield from _with_flags(model, calls, parameter_names, text)
     if {CACHE_INPUT, CACHE_FLAG} <= parameter_names and re.search(CACHE_WORDS, text):
         yield from _with_cache(model, accepted)
+    yield from _with_returned_state(model, accepted, parameter_names)
     yield _without_mask(accepted.calls(model))
     for name, slot in optional.items():
         if not _is_mentioned(text, name):
@@ -172,11 +175,64 @@ def _with_cache(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
             _continue_call(model, make_call(accepted.spec, size, seed)) for size in accepted.sizes
         )
 
+    yield from _if_made(continue_calls)
+
+
+def _if_made(calls: Calls) -> Iterator[Calls]:
+    """Yield a function that makes calls if it makes those of seed 0 without an error."""
     try:
-        continue_calls(0)
+        calls(0)
     except Exception:  # noqa: BLE001 - without a cache, or with inputs that do not go with it, there is no such call
         return
-    yield continue_calls
+    yield calls
+
+
+def _with_returned_state(
+    model: Any, accepted: AcceptedInputs, parameter_names: set[str]
+) -> Iterator[Calls]:
+    """Yield a function that makes calls which get what an earlier call with the same inputs
+    returned under the name of a parameter that they do not give (`return x, cache` of a `forward`
+    with the parameter `cache`); nothing where the model returns no such state or fails.
+
+    The function runs the earlier calls itself. The calls that it returns were not run.
+    """
+    places = {
+        name: place
+        for name, place in returned_names(type(model).forward).items()
+        if name in parameter_names and name not in accepted.spec
+    }
+    if not places:
+        return
+
+    def continued_call(call: Call) -> Call:
+        """Run a call without its masks, which do not cover the state, and return the one that gets
+        the state that it leaves."""
+        kwargs = {name: value for name, value in call.kwargs.items() if name not in MASK_INPUTS}
+        with torch.no_grad():
+            results = model(**kwargs)
+        state = {name: results[place] for name, place in places.items()}
+        return Call((), {**kwargs, **state}, f"{call.label}, continued")
+
+    yield from _if_made(
+        lambda seed: tuple(
+            continued_call(make_call(accepted.spec, size, seed)) for size in accepted.sizes
+        )
+    )
+
+
+def returned_names(function: Any) -> dict[str, int]:
+    """Return the names that stand in the tuple which a function returns, with their places; {} for
+    a function with several such tuples that differ, and for one whose source cannot be read."""
+    tuples = [
+        node.value.elts
+        for node in ast.walk(syntax_of(function))
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple)
+    ]
+    all_names = [
+        {name.id: place for place, name in enumerate(elements) if isinstance(name, ast.Name)}
+        for elements in tuples
+    ]
+    return all_names[0] if all_names and all(names == all_names[0] for names in all_names) else {}
 
 
 def _continue_call(model: Any, call: Call) -> Call:

@@ -112,7 +112,7 @@ def _searched_instance(
 ) -> Instance | tuple[Failure, Guess]:
     """Search for inputs of a class, and for values with which it is built, from guesses that
     failed, until the deadline; the result is that of `instance_or_failure`."""
-    for failure, guess in sorted(failures, key=lambda pair: pair[0].progress, reverse=True):
+    for failure, guess in furthest_first(failures):
         if time.process_time() > deadline:
             break
         instance = (
@@ -125,6 +125,21 @@ def _searched_instance(
         if isinstance(instance, Instance):
             return instance
     return max(failures, key=lambda pair: pair[0].built)
+
+
+def furthest_first(failures: list[tuple[Failure, Guess]]) -> list[tuple[Failure, Guess]]:
+    """Return failures with their guesses, those that came furthest first. Failures with one error,
+    sizes in it aside, count as equally far, since more layers run more operations before the same
+    error, and stay in their order: the smallest values first."""
+
+    def error_of(failure: Failure) -> tuple[bool, str]:
+        """Return whether the class was built, and its error without numbers."""
+        return failure.built, re.sub(r"\d+", "", f"{type(failure.error).__name__}{failure.error}")
+
+    progress_by_error: dict[tuple[bool, str], tuple[bool, int]] = {}
+    for failure, _ in failures:
+        progress_by_error.setdefault(error_of(failure), failure.progress)
+    return sorted(failures, key=lambda pair: progress_by_error[error_of(pair[0])], reverse=True)
 
 
 def _repaired_instance(

@@ -3,6 +3,7 @@ from names and errors."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -131,9 +132,24 @@ def _change_subjects(change: Change, facts: FileFacts, session: Session) -> Iter
     elif is_module_class(value):
         candidates = _class_subjects(name, value, facts, session)
     elif is_plain_class(value):
-        candidates = plain_method_subjects(change, value, facts, session)
+        candidates = itertools.chain(
+            function_subjects(name, session)
+            if _is_constructor_unrun(change, value, session)
+            else (),
+            plain_method_subjects(change, value, facts, session),
+        )
     yield from yield_until_error(candidates, session.ledger, f"{name} (inference)")
     yield from _user_subjects(name, facts, session)
+
+
+def _is_constructor_unrun(change: Change, cls: type, session: Session) -> bool:
+    """Return whether rules changed lines of the constructor that a class defines, which never ran:
+    then the class is called as a function is, and its instances are compared."""
+    constructor = vars(cls).get("__init__")
+    if not session.by_rules or not isinstance(constructor, FunctionType):
+        return False
+    lines = {line for *_, line in constructor.__code__.co_lines()}
+    return not lines.isdisjoint(line for line, _ in session.tracer.gaps(change))
 
 
 def _user_subjects(name: str, facts: FileFacts, session: Session) -> Iterator[Subject]:
