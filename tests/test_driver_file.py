@@ -129,6 +129,27 @@ def test_the_driver_marks_what_could_not_be_guessed(model: Path, tmp_path: Path)
     compile(text, "picky.py", "exec")
 
 
+def test_a_configuration_of_no_class_is_written_as_a_namespace(tmp_path: Path) -> None:
+    source = """from torch import nn
+
+
+class Head(nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+        self.lin = nn.Linear(spec.width, spec.heads)
+
+    def forward(self, x):
+        return self.lin(x)
+"""
+    (tmp_path / "head.py").write_text(source)
+    written = run(tmp_path, "driver", "head.py")
+    assert written.returncode == 0, written.stderr
+    text = (tmp_path / "head_driver.py").read_text()
+    assert "from types import SimpleNamespace" in text
+    assert "spec=SimpleNamespace(heads=2, width=32)" in text
+    assert "TODO" not in text
+
+
 def test_calls_to_fill_in_have_the_names_of_the_parameters(tmp_path: Path) -> None:
     source = """from torch import nn
 

@@ -130,3 +130,18 @@ def test_another_gain_is_refuted(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, LAYER, "gain=1.0", "gain=1.05")
     assert verdict.status == "refuted"
     assert "computed from the same random numbers" in verdict.reason
+
+
+@pytest.mark.slow
+def test_an_error_for_other_seeds_is_refuted(tmp_path: Path) -> None:
+    before = "        nn.init.xavier_uniform_(self.weight, gain=1.0)\n"
+    after = (
+        "        torch.rand(1)\n"
+        "        nn.init.xavier_uniform_(self.weight, gain=1.0)\n"
+        "        if not self.weight.is_meta and abs(float(self.weight[0, 0])) > 0.3:\n"
+        '            raise ValueError("unlucky")\n'
+    )
+    verdict = verdict_on(tmp_path, LAYER, before, after)
+    assert verdict.status == "refuted"
+    assert "with seed" in verdict.reason
+    assert "unlucky" in verdict.reason

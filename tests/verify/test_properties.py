@@ -103,3 +103,48 @@ class Table(nn.Module):
 def test_what_reading_a_property_stores_is_taken_back(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, LAZY, "self.layer.out_features", "len(self.layer.bias)")
     assert verdict.status == "proved", verdict.reason
+
+
+COMPUTED_FIELD = """\
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass
+class Settings:
+    width: int = 96
+    heads: int = 6
+
+    @property
+    def head_width(self):
+        return self.width // self.heads
+
+
+class Scores(nn.Module):
+    def __init__(self, settings: Settings):
+        super().__init__()
+        self.settings = settings
+        self.query = nn.Linear(settings.width, settings.width)
+
+    def forward(self, x):
+        q = self.query(x).unflatten(-1, (self.settings.heads, -1)).transpose(1, 2)
+        return q @ q.transpose(-2, -1) * self.settings.head_width ** -0.5
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("after", "status"),
+    [
+        ("self.settings.head_width ** -0.5 * (q @ q.transpose(-2, -1))", "proved"),
+        ("q @ q.transpose(-2, -1) * min(self.settings.head_width, 8) ** -0.5", "refuted"),
+    ],
+)
+def test_a_property_of_a_configuration_takes_several_values(
+    tmp_path: Path, after: str, status: str
+) -> None:
+    before = "q @ q.transpose(-2, -1) * self.settings.head_width ** -0.5"
+    verdict = verdict_on(tmp_path, COMPUTED_FIELD, before, after)
+    assert verdict.status == status, verdict.reason

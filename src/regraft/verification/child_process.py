@@ -20,7 +20,7 @@ from regraft.verification.descendants import end_descendants
 from regraft.verification.launcher import OLDEST, TOO_OLD, Launcher, launcher_for
 from regraft.verification.resource_limits import Limits
 from regraft.verification.triton_interpreter import interprets_kernels
-from regraft.verification.types import REFUSED, VerifyError
+from regraft.verification.types import INTERNAL, REFUSED, VerifyError
 
 HANG_SECONDS = 20.0
 STUCK_SECONDS = 60.0  # for which the original may sleep in one step
@@ -65,6 +65,8 @@ class Exit:
         if self.code < 0:
             with contextlib.suppress(ValueError):
                 return f"the process was killed by {signal.Signals(-self.code).name}"
+        if self.code == INTERNAL and self.stderr.strip():
+            return f"Regraft itself failed ({self.stderr.strip().splitlines()[-1]})"
         return f"the process ended with exit status {self.code}"
 
 

@@ -104,27 +104,37 @@ def build_both(subject: Subject, seed: int, session: Session) -> Pair | Differen
     return difference or Pair(original, changed)
 
 
+class _UnbuildableError(Exception):
+    """The changed version of a model cannot be built where the original can; its cause is why."""
+
+
 def _initial_difference(
     original: Any, changed: Any, subject: Subject, session: Session
 ) -> Difference | None:
-    """Return the first difference of random initial values over several seeds, or None; also None
-    where one of the versions cannot be built with one of them, and where there was none in an
-    earlier comparison of the subject. Adds to `session.widened`."""
+    """Return the first difference of random initial values over several seeds, or the error of the
+    changed version where it cannot be built with one of them, or None; also None where the original
+    cannot be built with one of them or has other parameters, and where there was no difference in
+    an earlier comparison of the subject. Adds to `session.widened`."""
     key = "", f"initial values of {subject.name} {subject.recipe}"
     if key in session.widened:
         return None
 
     def build(seed: int) -> tuple[Any, Any]:
         """Return the model of either version, built with a seed."""
-        models = []
-        for module in (session.original, session.changed):
-            session.rewind()
+        session.rewind()
+        with _fill_uninitialised():
+            original_model = build_seeded(seed, subject.build, session.original)
+        session.rewind()
+        try:
             with _fill_uninitialised():
-                models.append(build_seeded(seed, subject.build, module))
-        return models[0], models[1]
+                return original_model, build_seeded(seed, subject.build, session.changed)
+        except Exception as error:
+            raise _UnbuildableError(f"with seed {seed} raises {shorten_error(error)}") from error
 
     try:
         difference = initial_difference(original, changed, build, brief=bool(session.planted))
+    except _UnbuildableError as error:
+        difference = Difference("", f"building {subject.name} from the changed version {error}")
     except Exception:  # noqa: BLE001 - the first pair was built, and is compared
         difference = None
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -50,13 +50,18 @@ class SourceWriter:
 
     def _configuration(self, config: Any) -> str:
         """Return the call that makes a configuration, without the fields that keep their default; a
-        SimpleNamespace for an object that the verifier invented."""
+        SimpleNamespace for an object that the verifier invented, and `...` for one of a class
+        without a signature, which is added to `unknown`."""
         cls = type(config)
         fields = fields_of(config)
-        if cls.__module__.startswith("regraft."):  # invented from the fields that the file reads
+        if issubclass(cls, SimpleNamespace):  # invented from the fields that the file reads
             self.imports.add("from types import SimpleNamespace")
             return f"SimpleNamespace({self.keywords(fields)})"
-        parameters = field_defaults(cls)
+        try:
+            parameters = field_defaults(cls)
+        except (TypeError, ValueError):  # a class without a signature
+            self.unknown.append(cls.__name__)
+            return UNKNOWN
         if parameters:  # else the class takes any field
             fields = {
                 name: value

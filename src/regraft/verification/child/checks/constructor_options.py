@@ -10,6 +10,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -26,7 +27,7 @@ from regraft.verification.child.checks.option_values import (
     plain_values,
 )
 from regraft.verification.child.checks.option_values_in_source import annotated_choices
-from regraft.verification.child.checks.options_read import options_deciding
+from regraft.verification.child.checks.options_read import options_deciding, options_read
 from regraft.verification.child.checks.size_variants import (
     is_affordable,
     moved_features,
@@ -68,10 +69,25 @@ class Variation:
 def note_options(definition: str, arguments: Mapping[str, Any], session: Session) -> None:
     """Add to `session.options` the values that the options of a definition take in a comparison,
     each as at most 200 characters of its repr; fields of configurations count by their own name,
-    and options that the constructor reads from its `**kwargs` have their defaults."""
+    properties that changed lines read with them, and options that the constructor reads from its
+    `**kwargs` have their defaults."""
     defaults = _defaults_of_keywords(session.original, definition)
-    for name, value in plain_values({**defaults, **arguments}):
+    values = {**defaults, **arguments}
+    for name, value in (*plain_values(values), *_computed_fields(definition, values, session)):
         session.options.setdefault((definition, name), set()).add(repr(value)[:200])
+
+
+def _computed_fields(
+    definition: str, arguments: Mapping[str, Any], session: Session
+) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of the properties of configurations among the arguments that
+    changed lines of a definition read; those that raise are left out."""
+    configs = [value for value in arguments.values() if is_config(value)]
+    for name, option in options_read(definition, session).items():
+        for config in configs if option.config else ():
+            if isinstance(getattr(type(config), name, None), property | functools.cached_property):
+                with suppress(Exception):  # the model's own code
+                    yield name, getattr(config, name)
 
 
 @functools.cache
