@@ -59,8 +59,12 @@ from regraft.verification.child.checks.value_variants import (
     calls_with_a_mark,
     calls_with_large_integers,
     calls_with_numbers_in_buffers,
+    has_integers,
+    has_real_numbers,
     tenth_of,
     valued_calls,
+    with_few_integers,
+    with_offset,
     with_undefined_end,
 )
 from regraft.verification.child.time_limit import limit_time
@@ -126,14 +130,22 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
 def _calls_in_other_forms(
     call: Call, target: Target, domain: Domain, accepts: Callable[[Call], bool]
 ) -> Iterator[Call]:
-    """Yield calls in other number formats, with other buffers, texts, numbers that have a meaning
-    of their own or that floating numbers round, and real numbers in the place of others."""
+    """Yield calls in other number formats, with other buffers and texts, with numbers far from
+    zero, with other arguments beside few different integers, with numbers that have a meaning of
+    their own or that floating numbers round, and with real numbers in the place of others."""
     for formatted_call in calls_in_other_formats(call, domain.formats):
         yield formatted_call
         if formatted_call.label == FRACTIONS:
             yield from calls_with_numbers_in_buffers(formatted_call, target.module)
     yield from calls_with_other_buffers(call, target.module)
     yield from calls_with_other_texts(call, domain.texts)
+    if any(map(has_real_numbers, tensors(call))):
+        yield with_offset(call)
+    if any(map(has_integers, tensors(call))):
+        # the number of a token has smaller and larger ones beside it
+        few_integers = with_few_integers(call)
+        yield from varied_argument_calls(few_integers, target.callable)
+        yield from attribute_calls(few_integers, target.module, domain.attributes)
     for real_call in filter(accepts, calls_with_real_numbers(call)):
         yield real_call
         yield from valued_calls(

@@ -62,14 +62,14 @@ def valued_calls(
     for label, value in not_finite:
         yield replace(_replace_elements(call, label, (value,), 11), beyond=UNDEFINED)
     yield _make_tiny(call)
-    if not any(map(_has_integers, tensors(call))):
+    if not any(map(has_integers, tensors(call))):
         return
     for size in constants.sizes:
         yield replace_integers(call, (size - 1, size, size + 1), f"whole numbers around {size}")
     yield replace_integers(call, (-1,), "negative whole numbers")
     for name, token in special_tokens(model):
         yield replace_integers(call, (token,), f"{name} {token}", tokens=True)
-    yield _repeat_integers(call)
+    yield with_few_integers(call)
 
 
 def calls_with_numbers_in_buffers(call: Call, model: Any) -> Iterator[Call]:
@@ -115,13 +115,13 @@ def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
     yield from (("number", token) for token in range(3) if token not in tokens)
 
 
-def _has_real_numbers(leaf: Any) -> bool:
+def has_real_numbers(leaf: Any) -> bool:
     """Return whether a value is a floating point tensor that is neither a mask nor empty."""
     is_real = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
     return is_real and bool(leaf.numel())
 
 
-def _has_integers(leaf: Any) -> bool:
+def has_integers(leaf: Any) -> bool:
     """Return whether a value is a tensor of integers that is not empty."""
     return (
         isinstance(leaf, torch.Tensor)
@@ -137,7 +137,7 @@ def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: 
     def replace_in_leaf(leaf: Any) -> Any:
         """Return a copy of a floating point tensor with elements replaced, any other argument as it
         is."""
-        if not _has_real_numbers(leaf):
+        if not has_real_numbers(leaf):
             return leaf
         elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
         positions = torch.arange(0, elements.numel(), every)
@@ -159,7 +159,7 @@ def _clear_first_rows(call: Call) -> Call:
     def clear_leaf(leaf: Any) -> Any:
         """Return a copy of a floating point tensor of at least two dimensions with its first
         row zero, any other argument as it is."""
-        if not _has_real_numbers(leaf) or leaf.dim() < 2:
+        if not has_real_numbers(leaf) or leaf.dim() < 2:
             return leaf
         cleared = leaf.clone()
         cleared[:1] = 0.0
@@ -178,7 +178,7 @@ def with_undefined_end(call: Call) -> Call:
     def replace_end(leaf: Any) -> Any:
         """Return a copy of a floating point tensor of at least three dimensions with its end
         replaced, any other argument as it is."""
-        if not _has_real_numbers(leaf) or leaf.dim() < 3:
+        if not has_real_numbers(leaf) or leaf.dim() < 3:
             return leaf
         replaced = leaf.clone()
         replaced[:, -1] = math.nan
@@ -194,9 +194,20 @@ def _make_tiny(call: Call) -> Call:
 
     def shrink_leaf(leaf: Any) -> Any:
         """Return a floating tensor that is no mask times 1e-9, any other argument as it is."""
-        return leaf * 1e-9 if _has_real_numbers(leaf) else leaf
+        return leaf * 1e-9 if has_real_numbers(leaf) else leaf
 
     return map_call(call, shrink_leaf, "values: all numbers tiny", VALUES)
+
+
+def with_offset(call: Call) -> Call:
+    """Return a call with 1000 added to all floating point tensors, masks aside: a variance that is
+    computed as the mean of squares less the square of the mean loses all its digits there."""
+
+    def move_leaf(leaf: Any) -> Any:
+        """Return a floating tensor that is no mask plus 1000, any other argument as it is."""
+        return leaf + 1e3 if has_real_numbers(leaf) else leaf
+
+    return map_call(call, move_leaf, "values: all numbers near 1000", VALUES)
 
 
 def tenth_of(call: Call) -> Call:
@@ -206,19 +217,19 @@ def tenth_of(call: Call) -> Call:
 
     def divide_leaf(leaf: Any) -> Any:
         """Return a tenth of a floating tensor that is no mask, any other argument as it is."""
-        return leaf * 0.1 if _has_real_numbers(leaf) else leaf
+        return leaf * 0.1 if has_real_numbers(leaf) else leaf
 
     return map_call(call, divide_leaf, call.label, call.beyond)
 
 
-def _repeat_integers(call: Call) -> Call:
+def with_few_integers(call: Call) -> Call:
     """Return a call whose integer tensors hold 0, 1 and 2 in runs and apart, as random numbers of a
     large range never do: code may count, merge or compare equal ones."""
     generator = torch.Generator().manual_seed(0)
 
     def replace_in_leaf(leaf: Any) -> Any:
         """Return small numbers in the shape of an integer tensor; any other argument as it is."""
-        if not _has_integers(leaf):
+        if not has_integers(leaf):
             return leaf
         return torch.randint(0, 3, leaf.shape, generator=generator).to(leaf.dtype)
 
@@ -228,7 +239,7 @@ def _repeat_integers(call: Call) -> Call:
 def calls_with_a_mark(call: Call, mark: int) -> Iterator[Call]:
     """Yield a call in whose integer tensors a number that has a meaning of its own (-100 for no
     label) replaces every fifth number, if it has such tensors."""
-    if any(map(_has_integers, tensors(call))):
+    if any(map(has_integers, tensors(call))):
         yield replace_integers(call, (mark,), f"the whole number {mark}")
 
 
@@ -237,7 +248,7 @@ def calls_with_large_integers(call: Call) -> Iterator[Call]:
     64 bits that float64 rounds: hashed tokens, times in nanoseconds."""
     for label, limit in (("float32", 2**24), ("float64", 2**53)):
         values = (limit + 1, 3 * limit + 5, -limit - 3)
-        if any(_has_integers(leaf) and leaf.dtype.itemsize > 4 for leaf in tensors(call)):
+        if any(has_integers(leaf) and leaf.dtype.itemsize > 4 for leaf in tensors(call)):
             yield replace_integers(call, values, f"whole numbers that {label} rounds")
 
 
@@ -252,7 +263,7 @@ def replace_integers(
 
     def replace_in_leaf(leaf: Any) -> Any:
         """Return a copy of an integer tensor with the values; any other argument as it is."""
-        if not _has_integers(leaf) or (tokens and int(leaf.max()) < max(values)):
+        if not has_integers(leaf) or (tokens and int(leaf.max()) < max(values)):
             return leaf
         elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
         for start, value in enumerate(values):
