@@ -26,6 +26,18 @@ def weights(scores):
 """
 
 
+HAND_WRITTEN_GELU = """\
+import math
+
+import torch
+import torch.nn.functional as F
+
+
+def gelu(x):
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+"""
+
+
 def test_findings_exit_1_and_show_the_place(write: Write) -> None:
     path = write("m.py", CODE)
     result = regraft_process("check", "--all", path)
@@ -147,6 +159,15 @@ def test_vendored_ops_need_no_regraft(write: Write, tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     assert regraft("check", "--all", path).returncode == 0
+
+
+def test_no_ops_are_vendored_for_a_rewrite_without_any(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = write("m.py", HAND_WRITTEN_GELU)
+    result = regraft("check", "--fix", "--no-verify", "--vendor", path)
+    assert result.returncode == 0, result.stderr
+    assert "F.gelu(x" in path.read_text()
+    assert not (tmp_path / "regraft_ops.py").exists()
 
 
 @pytest.mark.slow

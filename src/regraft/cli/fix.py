@@ -166,16 +166,19 @@ class Rewriter:
         return error
 
     def _write_vendored_ops(self, model: Path, changed: bytes) -> SourceError | None:
-        """Write the ops that the rewritten model imports beside it."""
+        """Write the ops that the rewritten model imports beside it, if it imports any; return the
+        error where they cannot be written."""
         from regraft.rewriting.vendored_source import vendor_source, vendored_names
         from regraft.source.text import SourceError, write_atomically
 
         target = model.with_name("regraft_ops.py")
         present = target.read_bytes() if target.exists() else None
-        names = vendored_names(changed)
+        names = set(vendored_names(changed))
+        if not names:
+            return None
         if present is not None:
-            names = tuple(sorted({*names, *vendored_names(present)}))
-        text = vendor_source(names).encode()
+            names.update(vendored_names(present))
+        text = vendor_source(sorted(names)).encode()
         try:
             if self.policy.out is None:
                 self.undo.add(target, present, text)

@@ -105,10 +105,13 @@ def domain_summary(domain: object) -> str:
 
 
 def domain_kinds(domain: object) -> list[tuple[str, list[str]]]:
-    """Return the kinds of inputs and conditions, each with its labels in short; none for what is no
-    domain."""
+    """Return the kinds of inputs and conditions, each with its labels in short, empty ones left
+    out; none for what is no domain."""
     kinds = domain.items() if isinstance(domain, Mapping) else ()
-    return [(str(kind), [_short_label(str(label)) for label in labels]) for kind, labels in kinds]
+    return [
+        (str(kind), [_short_label(str(label)) for label in labels if label])
+        for kind, labels in kinds
+    ]
 
 
 def _short_label(label: str) -> str:

@@ -184,7 +184,7 @@ def with_undefined_end(call: Call) -> Call:
         replaced[:, -1] = math.nan
         return replaced
 
-    label = f"{call.label}, values: NaN at the last position"
+    label = ", ".join(filter(None, (call.label, "values: NaN at the last position")))
     return map_call(call, replace_end, label, UNDEFINED)
 
 
