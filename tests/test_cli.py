@@ -53,6 +53,19 @@ def test_nothing_to_do_exits_0(write: Write) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("command", ["check", "driver", "verify"])
+def test_a_missing_file_is_answered_with_a_name_like_it(
+    write: Write, tmp_path: Path, command: str
+) -> None:
+    write("model.py", CODE)
+    write("right.diff", "")
+    name = "righ.diff" if command == "verify" else "modell.py"
+    result = regraft(command, name, cwd=tmp_path)
+    assert result.returncode == 2
+    expected = "right.diff" if command == "verify" else "model.py"
+    assert f"did you mean {expected}?" in result.stderr + result.stdout
+
+
 def test_concise_is_a_line_each(write: Write) -> None:
     path = write("m.py", CODE)
     result = regraft("check", "--all", "--output-format", "concise", path)

@@ -10,6 +10,7 @@ import click
 from regraft.cli.shared_options import PASS_ENV, PATH, PYTHON, SANDBOX, stop
 from regraft.cli.verdicts import announce, containment_of
 from regraft.report.counted_nouns import count
+from regraft.source.similar_names import suggest_path
 
 if TYPE_CHECKING:
     from regraft.verification.containment import SandboxMode
@@ -51,7 +52,8 @@ def driver_command(
     from regraft.verification.types import VerifyError
 
     if not file.is_file():
-        stop(f"{file} is a folder: name a file" if file.is_dir() else f"{file}: no such file")
+        missing = f"{file}: no such file{suggest_path(file)}"
+        stop(f"{file} is a folder: name a file" if file.is_dir() else missing)
     target = out or Path(f"{file.stem}_driver.py")
     if target.exists():
         stop(

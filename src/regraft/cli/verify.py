@@ -40,6 +40,7 @@ from regraft.cli.shared_options import (
 )
 from regraft.cli.verdicts import containment_of, hide_from_git, print_verdicts, verdicts_of
 from regraft.report.counted_nouns import count
+from regraft.source.similar_names import suggest_path
 
 if TYPE_CHECKING:
     from regraft.configuration import Settings
@@ -337,7 +338,7 @@ def _text_of(changed: Path) -> bytes:
     try:
         text = changed.read_bytes()
     except OSError as error:
-        stop(f"{changed}: cannot be read: {error.strerror}")
+        stop(f"{changed}: cannot be read: {error.strerror}{suggest_path(changed)}")
     _check_text(text, changed)
     return text
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regraft.source.path_patterns import PathPatterns, read_gitignore
+from regraft.source.similar_names import suggest_path
 from regraft.source.text import SourceError
 
 # besides hidden folders and virtual environments by any name
@@ -57,7 +58,8 @@ class FileSearch:
         """
         for path in paths:
             if not path.exists():
-                yield SourceError(str(path), 0, 0, "no such file or directory")
+                reason = f"no such file or directory{suggest_path(path)}"
+                yield SourceError(str(path), 0, 0, reason)
             elif self.force_exclude and self._is_excluded(path, path.is_dir()):
                 continue
             elif path.is_dir():

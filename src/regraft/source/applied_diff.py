@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from regraft.source.similar_names import suggest_path
+
 _NEW_PATH = re.compile(r"^\+\+\+ (?:\"?b/)?([^\t\n\"]+)", re.MULTILINE)
 
 
@@ -49,7 +51,8 @@ def _named_files(diff: Path) -> list[str]:
     try:
         text = diff.read_text("utf-8")
     except OSError as error:
-        raise DiffError(f"cannot be read: {error.strerror or error}") from error
+        reason = f"cannot be read: {error.strerror or error}{suggest_path(diff)}"
+        raise DiffError(reason) from error
     except UnicodeDecodeError as error:
         raise DiffError(f"cannot be read: it is not UTF-8 ({error.reason})") from error
     names = [name for name in dict.fromkeys(_NEW_PATH.findall(text)) if name != "/dev/null"]

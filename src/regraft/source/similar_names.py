@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def suggest(
@@ -16,3 +17,16 @@ def suggest(
     if similar:
         return f"; did you mean {' or '.join(map(form.format, similar))}?"
     return f"; {otherwise}" if otherwise else ""
+
+
+def suggest_path(path: Path) -> str:
+    """Return "; did you mean A?" for a file or folder beside a missing path whose name is spelt
+    almost like it; "" for none, and for a path that is there."""
+    if path.exists():
+        return ""
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return ""
+    folder = str(path.with_name("x"))[:-1].replace("{", "{{").replace("}", "}}")
+    return suggest(path.name, names, form=f"{folder}{{}}")
