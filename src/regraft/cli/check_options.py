@@ -55,20 +55,25 @@ class CheckOptions(RuleOptions):
 
 def check_combination(options: CheckOptions) -> None:
     """Raise UsageError for options that exclude each other, or that need another one."""
-    with_fix = (
-        *(options.prove, options.unproven, options.vendor, options.out, options.keep),
-        *(is_stated("sandbox"), options.pass_env),
-    )
+    with_fix = {
+        "--verify": options.prove,
+        "--unproven": options.unproven,
+        "--vendor": options.vendor,
+        "--out": options.out,
+        "--keep": options.keep,
+        "--sandbox": is_stated("sandbox"),
+        "--pass-env": options.pass_env,
+        "--driver": options.driver,
+    }
+    chosen = [name for name, value in with_fix.items() if value]
     shows_vendored_diff = options.show_diff and options.vendor and not options.out
     if options.show_diff and options.fix:
         raise click.UsageError("--diff and --fix exclude each other")
     if options.add_ignores and (options.show_diff or options.fix):
         raise click.UsageError("--add-ignores excludes --diff and --fix")
-    if any((*with_fix, options.driver)) and not (shows_vendored_diff or options.fix):
-        raise click.UsageError(
-            "--out, --verify, --unproven, --driver, --keep, --sandbox, --pass-env and --vendor go"
-            " with --fix"
-        )
+    if chosen and not (shows_vendored_diff or options.fix):
+        verb = "goes" if len(chosen) == 1 else "go"
+        raise click.UsageError(f"{', '.join(chosen)} {verb} with --fix")
     _check_output(options)
     _check_paths(options)
 
