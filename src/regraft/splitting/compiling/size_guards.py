@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 from unittest import mock
 
@@ -83,6 +83,7 @@ def symbolic_guards(
     that it cannot run without data, TypeError where code asks for the text of a symbolic size, and
     ValueError for a guard that a host cannot compute.
     """
+    from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     shape_env = ShapeEnv(duck_shape=False, specialize_zero_one=False)
@@ -95,11 +96,14 @@ def symbolic_guards(
         _without_texts(),
         _sizes_as_whole_numbers(),
         without_fast_path(),
+        _SequencesOfOneStep(),
+        _OperationsApart(decisions),
         _DecidedSqueezes(),
         _SizesAsNumbers(),
         ElementsByNumber(),
         decisions.of_code(),
         mode,
+        enable_python_dispatcher(),  # the C++ of composed operations may ask for numbers
     ):
         module(*inputs)
     print_expression = _printer_of(sizes)
@@ -226,6 +230,22 @@ class _Decisions:
         """Return whether the guard at a place, with its expression, is an operation's, and no
         Python code decided by a size in it."""
         return place in self.places and not expression.free_symbols & self.symbols
+
+
+class _OperationsApart(TorchFunctionMode):  # type: ignore[misc]
+    """Notes the guards of what PyTorch implements in C++ as those of operations: it consists of
+    several operations at times, and has a substitute in Python."""
+
+    def __init__(self, decisions: _Decisions) -> None:
+        super().__init__()
+        self.decisions = decisions
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run a function and return its result."""
+        if isinstance(func, FunctionType):
+            return func(*args, **(kwargs or {}))
+        with self.decisions.of_operation():
+            return func(*args, **(kwargs or {}))
 
 
 def make_symbolic_number(shape_env: Any, key: str, number: int) -> torch.SymInt:
@@ -361,6 +381,28 @@ class _DecidedSqueezes(TorchFunctionMode):  # type: ignore[misc]
         if func in _SQUEEZES and not has_dim and free_unbacked_symbols(args[0].shape):
             raise TypeError("a size that values decide is squeezed")
         return func(*args, **(kwargs or {}))
+
+
+class _SequencesOfOneStep(TorchFunctionMode):  # type: ignore[misc]
+    """Runs recurrent layers on the first step of their sequences: they would compute step by step,
+    and decide by the number of steps."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Return the results of a recurrent layer of padded sequences by their sizes, and of any
+        other function what it returns; raise RuntimeError for sequences of no step, as torch."""
+        if func not in _RECURRENT or len(args) != 9 or _TYPE(args[3]) is not bool:
+            return func(*args, **(kwargs or {}))
+        sequences, *options = args
+        time = 1 if options[-1] else 0
+        if sequences.shape[time] < 1:
+            raise RuntimeError("a sequence of no step")
+        output, *states = func(sequences.narrow(time, 0, 1), *options)
+        by_time = output.transpose(0, time)
+        steps = by_time.new_empty((sequences.shape[time], *by_time.shape[1:]))
+        return (steps.transpose(0, time), *states)
+
+
+_RECURRENT = frozenset({torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu})
 
 
 class _SizesAsNumbers(TorchFunctionMode):  # type: ignore[misc]

@@ -14,6 +14,7 @@ writes an operation that computes something else.
 * the exporter takes the number with which `pad` and `nan_to_num` fill, and the epsilon of
   `layer_norm`, for a constant, and divides by zero for `linspace` of one step.
 * the exporter has no `bincount` and no `histc`, by which mixtures of experts count their tokens.
+* ONNX Runtime's recurrent layers end the process where there is no step or no sequence.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _UNFLATTENED = torch.Tensor.unflatten
 _POWER = torch.pow
 _FULL, _NEW_FULL, _FULL_LIKE = torch.full, torch.Tensor.new_full, torch.full_like
 _POWER_BITS = 63  # of an exponent that is a tensor
+_RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")
 _COUNTED, _BINNED = torch.bincount, torch.histc
 _NORMALISED = torch.nn.functional.layer_norm
 _PADDED, _CLEANED, _SPACED = torch.nn.functional.pad, torch.nan_to_num, torch.linspace
@@ -250,6 +252,39 @@ def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     return is_in_bin.to(tensor.dtype).sum(0)
 
 
+def lstm_cell(
+    tensor: torch.Tensor,
+    states: Any,
+    input_weight: torch.Tensor,
+    state_weight: torch.Tensor,
+    input_bias: torch.Tensor | None = None,
+    state_bias: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return torch's `lstm_cell`, the new state and memory, by products with the weights."""
+    state, memory = states
+    gates = torch.nn.functional.linear(tensor, input_weight, input_bias)
+    gates = gates + torch.nn.functional.linear(state, state_weight, state_bias)
+    enter, forget, candidate, leave = gates.chunk(4, 1)
+    new_memory = forget.sigmoid() * memory + enter.sigmoid() * candidate.tanh()
+    return leave.sigmoid() * new_memory.tanh(), new_memory
+
+
+def _of_some_steps(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls a recurrent layer of torch; ONNX Runtime raises an error for
+    sequences of no step, and for none."""
+
+    @functools.wraps(layer)
+    def run_layer(sequences: torch.Tensor, *args: Any) -> Any:
+        """Call `layer`; where the sequences are packed, unchanged."""
+        if sequences.dim() < 3:
+            return layer(sequences, *args)
+        lengths, count = map(torch.as_tensor, sequences.shape[:2])
+        zero = _zero_if((lengths > 0) & (count > 0))
+        return layer(sequences + zero.to(sequences.dtype), *args)
+
+    return run_layer
+
+
 def _sorting(sort: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that calls torch's `sort` or `argsort` without its argument `stable`."""
 
@@ -331,6 +366,10 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch.nn.functional, "logsigmoid", logsigmoid
     yield torch.nn.functional, "layer_norm", layer_norm
     yield torch, "linspace", linspace
+    for owner in (torch, torch._VF):  # layers call the second one
+        yield owner, "lstm_cell", lstm_cell
+        for name in _RECURRENT:
+            yield owner, name, _of_some_steps(getattr(owner, name))
     for owner in (torch, torch.Tensor):
         yield owner, "nan_to_num", nan_to_num
         yield owner, "bincount", bincount
