@@ -85,7 +85,6 @@ def build_site(folder: Path) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not HAS_MKDOCS, reason="needs mkdocs-material: pip install -e '.[docs]'")
 def test_the_site_has_every_page_and_needs_no_network(tmp_path: Path) -> None:
     build_site(tmp_path)

@@ -73,7 +73,6 @@ def titled(actions: list[types.CodeAction], words: str) -> types.CodeAction:
     return next(action for action in actions if words in action.title)
 
 
-@pytest.mark.slow
 def test_diagnostics_follow_the_text(tmp_path: Path) -> None:
     """A session: open, type, break, mend, empty and close a file that is never saved."""
     uri = save(tmp_path, "model.py", "")
@@ -113,7 +112,6 @@ def test_diagnostics_follow_the_text(tmp_path: Path) -> None:
     run(tmp_path, play)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_code_actions_write_what_check_writes(tmp_path: Path, newline: str) -> None:
     text = MODEL.replace("\n", newline)

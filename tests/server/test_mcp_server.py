@@ -153,7 +153,6 @@ def test_wrong_input_is_an_error_of_the_tool(tmp_path: Path, model: Path) -> Non
     run(tmp_path, play, "--read-only")
 
 
-@pytest.mark.slow
 def test_a_root_is_allowed(tmp_path: Path) -> None:
     work, other = tmp_path / "work", tmp_path / "other"
     work.mkdir()
