@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from regraft.source.object_reference import TargetError, check_target, find_function
+from regraft.source.object_reference import (
+    TargetError,
+    check_target,
+    find_function,
+    place_of_function,
+)
 
 
 @pytest.fixture
@@ -108,3 +113,16 @@ def test_a_file_that_imports_from_its_package_is_named_by_its_module(folder: str
         check_target("own_package/parts/net.py:build", folder)
     (place / "net.py").write_text("try:\n    from . import a\nexcept ImportError:\n    build = 1\n")
     check_target("own_package/parts/net.py:build", folder)
+
+
+def test_the_place_of_a_function(folder: str) -> None:
+    find_function("target_example.py:build", folder)
+    assert place_of_function("target_example.py:build", folder) == "target_example.py:3: build"
+    find_function("target_example:build", folder)
+    place = place_of_function("target_example:build", folder)
+    assert place.endswith("target_example.py:3: build")
+
+
+def test_a_target_without_a_place_names_itself(folder: str) -> None:
+    assert place_of_function("builtins:len", folder) == "builtins:len"
+    assert place_of_function("no_such_module:build", folder) == "no_such_module:build"

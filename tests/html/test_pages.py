@@ -277,6 +277,7 @@ def test_the_page_of_a_split_shows_regions_decisions_and_loops() -> None:
         "at_threshold": (),
         "rounding": (),
         "not_left": (),
+        "listed_sizes": (),
         "seconds": 1.5,
         "regions": (region, island),
         "times": (2e-4, 4e-4),

@@ -125,8 +125,12 @@ def test_several_inputs_and_constants(tmp_path: Path) -> None:
 def test_what_cannot_be_batched_is_refused() -> None:
     torch.manual_seed(0)
     model = batches.Leaves().eval()
-    with pytest.raises(Unsplittable, match="first dimension is 1"):
-        regraft.split(model, [(torch.randn(2, 6),)], batched=True)
+    for x, reason in (
+        (torch.randn(2, 6), r"first dimension is 1; argument x is .*\(2, 6\).*x\[:1\]"),
+        (torch.tensor(2.0), r"argument x is of shape \(\): give it as x.reshape\(1\)"),
+    ):
+        with pytest.raises(Unsplittable, match=reason):
+            regraft.split(model, [(x,)], batched=True)
     with pytest.raises(Unsplittable, match="random"):
         batched(illformed.Noise)
     with pytest.raises(ValueError, match="one sample"):

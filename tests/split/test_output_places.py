@@ -34,6 +34,14 @@ def build():
 
 def build_model():
     return Network().eval()
+
+
+def build_tensors():
+    return Network().eval(), (torch.ones(1, 4), torch.ones(1, 4))
+
+
+def build_nothing():
+    return Network().eval(), []
 """
 
 
@@ -69,6 +77,13 @@ def test_a_folder_without_a_network_is_named(tmp_path: Path) -> None:
         ("build", ["-o", "no/net.onnx", "--single-file"], "there is no folder no: make it"),
         ("biuld", ["-o", "out"], "network.py has no function biuld; did you mean build?"),
         ("build_model", ["-o", "out"], "returns Network, not (model, calls)"),
+        (
+            "build_tensors",
+            ["-o", "out"],
+            "network.py:20: build_tensors: example call 0 is a Tensor, not a tuple or dict of"
+            " arguments; return (model, calls) with calls such as [(x,)]",
+        ),
+        ("build_nothing", ["-o", "out"], "network.py:24: build_nothing: splitting needs at least"),
     ],
 )
 def test_a_place_that_does_not_fit_is_refused_at_once(
@@ -84,5 +99,6 @@ def test_a_place_that_does_not_fit_is_refused_at_once(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
     outcome = CliRunner().invoke(main, ["split", f"network.py:{target}", *options])
-    assert (outcome.exit_code, message in outcome.output) == (2, True), outcome.output
+    output = " ".join(outcome.output.split())
+    assert (outcome.exit_code, message in output) == (2, True), outcome.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file.txt", "full", "network.py"]

@@ -18,6 +18,7 @@ from regraft.cli.measured_model import call_function, check_subject, prints_on_s
 from regraft.cli.shared_options import output_format, stop
 from regraft.report.split_text import split_text, summary_text
 from regraft.report.terminal import Progress
+from regraft.source.object_reference import place_of_function
 
 # by the names of the files: importing the package would load torch
 _COMPILERS = Path(__file__).parent.parent / "splitting" / "compiling" / "compilers"
@@ -162,6 +163,7 @@ def _run(options: SplitOptions) -> None:
             " pip install 'regraft[split]'"
         )
     model, calls = call_function(target, "(model, calls)")
+    _check_calls(target, calls)
     if output is None or options.replay is not None:
         run_again(model, calls, options.replay)
     try:
@@ -174,6 +176,15 @@ def _run(options: SplitOptions) -> None:
         stop(str(problem))
     result.save(output)
     print_report(target, str(output), options.form, result)
+
+
+def _check_calls(target: str, calls: Any) -> None:
+    """Exit where what the user's function returns as calls is no list of tuples or dicts."""
+    preconditions = importlib.import_module("regraft.splitting.preconditions")
+    reason = preconditions.describe_malformed(calls)
+    if reason:
+        place = place_of_function(target, os.getcwd())
+        stop(f"{place}: {reason}; return (model, calls) with calls such as [(x,)] or [{{'x': x}}]")
 
 
 def _split(splitting: Any, options: SplitOptions, model: Any, calls: Any) -> Any:

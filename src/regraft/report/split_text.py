@@ -9,6 +9,7 @@ SLOWER = 1.05  # times the original's time, above which a split network is repor
 _SECTIONS = (
     ("stays eager, so the host needs torch", "islands"),
     ("raises an error, never checked", "unseen"),
+    ("takes only these sizes", "listed_sizes"),
     ("a variable of the call only", "not_left"),
     ("decided otherwise at a threshold", "at_threshold"),
     ("differs by rounding", "rounding"),
@@ -36,7 +37,7 @@ def summary_text(report: Mapping[str, Any]) -> str:
         counts_line(report),
         *(speed_lines(report) if is_slower(report) else ()),
         *compiler_lines(report),
-        *noted_lines(report, _SECTIONS[:3]),
+        *noted_lines(report, _SECTIONS[:4]),
     ]
     return "\n".join(lines)
 

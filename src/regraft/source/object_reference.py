@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import symtable
@@ -71,7 +72,7 @@ def _import_module(reference: str, folder: str) -> ModuleType:
     is none."""
     if reference.endswith(".py"):
         path = _check_file(reference, folder)
-        return load_source(path, f"{path.stem}__driver")
+        return load_source(path, _module_name(reference))
     try:
         return importlib.import_module(reference)
     except ModuleNotFoundError as error:
@@ -99,6 +100,22 @@ def place_in_target(error: BaseException, spec: str, folder: str) -> tuple[str, 
     if isinstance(error, SyntaxError) and error.filename == file:
         lines.append(error.lineno)
     return (os.path.relpath(file, folder), lines[-1] or 0) if lines else (spec, 0)
+
+
+def place_of_function(spec: str, folder: str) -> str:
+    """Return the place of a target's function, which has been imported, as `file.py:12: name`, the
+    file relative to `folder`; the target itself where it is no function of Python."""
+    reference, name = _parts_of(spec)
+    function: Any = getattr(sys.modules.get(_module_name(reference)), name, None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return spec
+    return f"{os.path.relpath(code.co_filename, folder)}:{code.co_firstlineno}: {name}"
+
+
+def _module_name(reference: str) -> str:
+    """Return the name under which the module or file of a target is imported."""
+    return f"{Path(reference).stem}__driver" if reference.endswith(".py") else reference
 
 
 def _stems_in(folder: Path) -> list[str]:

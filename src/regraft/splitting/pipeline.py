@@ -26,6 +26,7 @@ from regraft.splitting.compiling.compiled_network import (
     count_models,
     reasons_of_islands,
 )
+from regraft.splitting.compiling.listed_sizes import listed_sizes
 from regraft.splitting.emitting.artefact_protocol import SplitNetwork
 from regraft.splitting.emitting.emit_directory import write_host
 from regraft.splitting.emitting.program_outline import outline_of, region_facts
@@ -286,6 +287,7 @@ def describe_parts(compiled: CompiledNetwork, side_count: int, analysis: float) 
         inputs_checked=0,
         at_threshold=(),
         seconds=0.0,
+        listed_sizes=tuple(listed_sizes(program.regions, program.inputs)),
         not_left=not_left,
         left_out=program.messages,
         analysis=analysis,

@@ -85,21 +85,21 @@ def text_of_parameter(parameter: inspect.Parameter, path: str, line: int) -> str
 def check_form(path: str, line: int, calls: Any) -> None:
     """Raise Unsplittable, at `path` and `line`, unless the example calls are a list of tuples or
     dicts, and not empty."""
+    reason = describe_malformed(calls)
+    if reason:
+        raise Unsplittable(path, line, reason)
+
+
+def describe_malformed(calls: Any) -> str:
+    """Return why example calls are no list of tuples or dicts, or an empty one; "" where they are
+    such a list."""
     if not isinstance(calls, list | tuple):
-        raise Unsplittable(
-            path,
-            line,
-            f"the example calls are a {type(calls).__name__}, not a list of tuples or dicts",
-        )
+        return f"the example calls are a {type(calls).__name__}, not a list of tuples or dicts"
     for number, call in enumerate(calls):
         if not isinstance(call, list | tuple | dict):
-            reason = (
-                f"example call {number} is a {type(call).__name__}, not a tuple or dict of"
-                " arguments"
-            )
-            raise Unsplittable(path, line, reason)
-    if not calls:
-        raise Unsplittable(path, line, "splitting needs at least one example call")
+            kind = type(call).__name__
+            return f"example call {number} is a {kind}, not a tuple or dict of arguments"
+    return "" if calls else "splitting needs at least one example call"
 
 
 def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:

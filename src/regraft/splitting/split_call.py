@@ -136,9 +136,19 @@ def require_one_sample(network: Network, sizes: list[DynamicSize]) -> None:
     if any(size.dim == 0 for size in sizes):
         raise ValueError("dimension 0 is that of the samples in batches, which takes any size")
     call = network.calls[0]
-    if not all(has_samples(call[key]) for key in network.tensor_inputs):
-        reason = "batches need example calls of one sample: inputs whose first dimension is 1"
-        raise Unsplittable(*network.place, reason)
+    for key in network.tensor_inputs:
+        if not has_samples(call[key]):
+            shape = tuple(call[key].shape)
+            remedy = (
+                f"give one sample, such as {key}[:1]"
+                if shape
+                else f"give it as {key}.reshape(1), or as a plain number where it never changes"
+            )
+            reason = (
+                "batches need example calls of one sample, inputs whose first dimension is 1;"
+                f" argument {key} is of shape {shape}: {remedy}"
+            )
+            raise Unsplittable(*network.place, reason)
 
 
 def key_of(network: Network, model: torch.nn.Module, choices: list[Options]) -> str | None:

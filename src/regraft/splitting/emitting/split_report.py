@@ -42,7 +42,8 @@ class Report:
     the split network does not repeat. times: the seconds of a call of the split network and of the
     original, on the example calls and this machine; None where they were not measured. compilers:
     where the fastest one was to be found, each with its name, the `seconds` of a call, and the
-    `reason` for which the network could not be split with it.
+    `reason` for which the network could not be split with it. listed_sizes: a sentence for each
+    list of sizes, outside of which the split network raises.
     """
 
     subnetworks: int
@@ -64,6 +65,7 @@ class Report:
     left_out: tuple[str, ...] = ()
     times: tuple[float, float] | None = None
     compilers: tuple[dict[str, Any], ...] = ()
+    listed_sizes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the report as text, with a table of the regions."""
