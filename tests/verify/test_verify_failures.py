@@ -346,6 +346,6 @@ def test_a_failure_of_the_verifier_is_held_against_nobody(
     verdict = verdict_on(project, ROOT, "return wide.to(x.dtype) * self.weight")
     assert (verdict.status, verdict.reason) == (
         "unproven",
-        "the run did not finish: the process ended with exit status 70, at 'x' (MemoryError)"
+        "the run did not finish: Regraft itself failed, at 'x' (MemoryError)"
         " (verification limits the address space to 8 GiB)",
     )

@@ -20,13 +20,14 @@ def suggest(
 
 
 def suggest_path(path: Path) -> str:
-    """Return "; did you mean A?" for a file or folder beside a missing path whose name is spelt
-    almost like it; "" for none, and for a path that is there."""
+    """Return "; did you mean A?" for a file or folder beside a missing path with the same
+    suffix and a name that is spelt almost like it; "" for none, and for a path that is there."""
     if path.exists():
         return ""
     try:
-        names = [entry.name for entry in path.parent.iterdir()]
+        stems = [entry.stem for entry in path.parent.iterdir() if entry.suffix == path.suffix]
     except OSError:
         return ""
-    folder = str(path.with_name("x"))[:-1].replace("{", "{{").replace("}", "}}")
-    return suggest(path.name, names, form=f"{folder}{{}}")
+    around = (str(path.with_name("x"))[:-1], path.suffix)
+    form = "{}".join(text.replace("{", "{{").replace("}", "}}") for text in around)
+    return suggest(path.stem, stems, form=form)

@@ -229,6 +229,6 @@ def _add_end(result: dict[str, Any], child_exit: Exit, is_blamed: bool) -> dict[
     output where no definition is to blame; return the result."""
     place = f", at {child_exit.step['what']!r}" if child_exit.step.get("what") else ""
     result["ended"] = f"the run did not finish: {child_exit.cause}{place}"
-    if not is_blamed and child_exit.how == "crashed" and child_exit.stderr.strip():
-        result["ended"] += f" ({child_exit.stderr.strip().splitlines()[-1][:200]})"
+    if not is_blamed:
+        result["ended"] += child_exit.last_line
     return result

@@ -65,9 +65,16 @@ class Exit:
         if self.code < 0:
             with contextlib.suppress(ValueError):
                 return f"the process was killed by {signal.Signals(-self.code).name}"
-        if self.code == INTERNAL and self.stderr.strip():
-            return f"Regraft itself failed ({self.stderr.strip().splitlines()[-1]})"
+        if self.code == INTERNAL:
+            return "Regraft itself failed"
         return f"the process ended with exit status {self.code}"
+
+    @property
+    def last_line(self) -> str:
+        """Return the last line of the error output of a child that crashed, in parentheses behind a
+        space, at most 200 characters; "" for none, and for other children."""
+        lines = self.stderr.strip().splitlines() if self.how == "crashed" else []
+        return f" ({lines[-1][:200]})" if lines else ""
 
 
 class _Ending(NamedTuple):

@@ -79,7 +79,8 @@ def _describe(path: Path, class_name: str, python: str, containment: Containment
             python, folder, _SECONDS, MEMORY_LIMIT, ("torch",), None, containment
         )
         if child_exit.how != "finished":
-            raise VerifyError(f"it was not brought to life: {child_exit.cause}", file=str(path))
+            reason = f"it was not brought to life: {child_exit.cause}{child_exit.last_line}"
+            raise VerifyError(reason, file=str(path))
         result = read_result(folder)
     check_packages(result, python)
     return result
