@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from regraft.source.qualified_names import package_of
-from regraft.source.similar_names import suggest
+from regraft.source.similar_names import suggest, suggest_path
 
 # by these a file may bind names that do not stand in it
 _BINDERS = re.compile(
@@ -118,18 +118,12 @@ def _module_name(reference: str) -> str:
     return f"{Path(reference).stem}__driver" if reference.endswith(".py") else reference
 
 
-def _stems_in(folder: Path) -> list[str]:
-    """Return the names of the Python files in a folder, without the ending."""
-    return [file.stem for file in folder.glob("*.py")]
-
-
 def _check_file(reference: str, folder: str) -> Path:
     """Return the path of a file; raise TargetError where it is not there, with the names beside it
     that are close."""
     path = Path(folder, reference)
     if not path.is_file():
-        form = str(Path(reference).with_name("{}.py"))
-        hint = suggest(path.stem, _stems_in(path.parent), form=form, count=3)
+        hint = suggest_path(path, shown=Path(reference), count=3)
         raise TargetError(f"there is no file {reference}{hint}")
     return path
 
@@ -165,7 +159,8 @@ def _missing_module(reference: str, folder: str) -> str:
     if Path(folder, f"{reference}.py").is_file():
         hint = f"; did you mean {reference}.py?"
     else:
-        hint = suggest(reference, _stems_in(Path(folder)), count=3)
+        stems = (file.stem for file in Path(folder).glob("*.py"))
+        hint = suggest(reference, stems, count=3)
     return f"there is no module {reference}{hint}"
 
 

@@ -19,15 +19,18 @@ def suggest(
     return f"; {otherwise}" if otherwise else ""
 
 
-def suggest_path(path: Path) -> str:
-    """Return "; did you mean A?" for a file or folder beside a missing path with the same
-    suffix and a name that is spelt almost like it; "" for none, and for a path that is there."""
+def suggest_path(path: Path, *, shown: Path | None = None, count: int = 1) -> str:
+    """Return "; did you mean A or B?" for at most `count` files or folders beside a missing path,
+    with its suffix and a name spelt almost like it; "" for none, and for a path that is there.
+
+    shown: the path as the user wrote it, where `path` is another form of it.
+    """
     if path.exists():
         return ""
     try:
         stems = [entry.stem for entry in path.parent.iterdir() if entry.suffix == path.suffix]
     except OSError:
         return ""
-    around = (str(path.with_name("x"))[:-1], path.suffix)
+    around = (str((shown or path).with_name("x"))[:-1], path.suffix)
     form = "{}".join(text.replace("{", "{{").replace("}", "}}") for text in around)
-    return suggest(path.stem, stems, form=form)
+    return suggest(path.stem, stems, form=form, count=count)

@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from regraft.splitting.compiling.elements_by_number import ElementsByNumber
+from regraft.splitting.compiling.tracing_replacements import RECURRENT_LAYERS
 from regraft.splitting.program.residual import Region
 from regraft.splitting.sampling.branch_exploration import RegionModule
 
@@ -402,7 +403,7 @@ class _SequencesOfOneStep(TorchFunctionMode):  # type: ignore[misc]
         return (steps.transpose(0, time), *states)
 
 
-_RECURRENT = frozenset({torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu})
+_RECURRENT = frozenset(getattr(torch, name) for name in RECURRENT_LAYERS)
 
 
 class _SizesAsNumbers(TorchFunctionMode):  # type: ignore[misc]

@@ -35,11 +35,11 @@ from regraft.splitting.compiling.traced_division import (
 
 TypeOf = Callable[..., torch.dtype | None]
 
+RECURRENT_LAYERS = ("gru", "lstm", "rnn_tanh", "rnn_relu")  # functions of torch
 _UNFLATTENED = torch.Tensor.unflatten
 _POWER = torch.pow
 _FULL, _NEW_FULL, _FULL_LIKE = torch.full, torch.Tensor.new_full, torch.full_like
 _POWER_BITS = 63  # of an exponent that is a tensor
-_RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")
 _COUNTED, _BINNED = torch.bincount, torch.histc
 _NORMALISED = torch.nn.functional.layer_norm
 _PADDED, _CLEANED, _SPACED = torch.nn.functional.pad, torch.nan_to_num, torch.linspace
@@ -368,7 +368,7 @@ def _replacements() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch, "linspace", linspace
     for owner in (torch, torch._VF):  # layers call the second one
         yield owner, "lstm_cell", lstm_cell
-        for name in _RECURRENT:
+        for name in RECURRENT_LAYERS:
             yield owner, name, _of_some_steps(getattr(owner, name))
     for owner in (torch, torch.Tensor):
         yield owner, "nan_to_num", nan_to_num
