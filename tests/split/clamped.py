@@ -253,6 +253,31 @@ class PaddedUpwards(Rows):
         return [(torch.randn(rows, 4),) for rows in range(1, 11)]
 
 
+class CountedNumbers(Rows):
+    """How often each number occurs, of at least six; more where a larger number is among them."""
+
+    least = 6
+
+    def forward(self, numbers):
+        occurs_again = torch.bincount(numbers, minlength=self.least) > 1
+        return torch.arange(self.least).masked_fill(occurs_again, -1) * occurs_again.shape[0]
+
+    def calls(self):
+        return [(torch.randint(self.least, (8,)),) for _ in range(6)]
+
+    def rare(self):
+        return [(torch.tensor([0, 2, 2, largest]),) for largest in range(10)]
+
+
+class CountedZeros(CountedNumbers):
+    """The number of zeros, which is one number for each where others are among them."""
+
+    least = 1
+
+    def calls(self):
+        return [(torch.zeros(count, dtype=torch.int64),) for count in (2, 5, 8)]
+
+
 NETWORKS = [
     network
     for network in list(vars().values())

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regraft.splitting.observing.clamping_operations import may_clamp, may_divide
 from regraft.splitting.observing.fallible_operations import fails_by_sizes, fails_by_values
 from regraft.splitting.program.residual_expressions import tensors_in
-from regraft.splitting.program.worlds import first_shape, sized_by_data
+from regraft.splitting.program.worlds import first_shape, has_least_size, sized_by_data
 
 # a tensor that Python made in the call
 _LIFTS = (
@@ -88,7 +88,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
             self.shapes.append(first_shape(result))
         self.by_values = self.by_values or fails_by_values(func, args, result)
         self.by_sizes = self.by_sizes or fails_by_sizes(func, args)
-        self.clamps = self.clamps or may_clamp(func, args)
+        self.clamps = self.clamps or may_clamp(func, args) or has_least_size(func, args, result)
         self.divides = self.divides or may_divide(func)
         if torch.Tag.nondeterministic_seeded not in func.tags:
             self._note_results(result, constant or func.overloadpacket.__name__ in LIKE)

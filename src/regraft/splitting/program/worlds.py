@@ -37,6 +37,13 @@ def sized_by_data(func: Any, args: Any) -> bool:
     return func is not aten.index.Tensor or any(is_mask(index) for index in args[1])
 
 
+def has_least_size(func: Any, args: Any, result: Any) -> bool:
+    """Return whether the result of an operation has the least size which its arguments allow, where
+    larger values would make it longer: `bincount` with a `minlength` that no value reaches."""
+    least = args[2] if len(args) > 2 else 0
+    return func is aten.bincount.default and 0 < least == len(result)
+
+
 def is_mask(index: torch.Tensor | None) -> bool:
     """Return whether an index is a mask, of truth values or of uint8."""
     return index is not None and index.dtype in (torch.bool, torch.uint8)
@@ -51,12 +58,14 @@ class Longer(TorchDispatchMode):  # type: ignore[misc]
     """A mode in which each result whose size the data decide has more elements than in the example.
 
     shapes: the shapes of these results in the example, in turn. A size that differs from the
-    example by itself, because the data do, stays as it is.
+    example by itself, because the data do, stays as it is. keeps_least_sizes: whether a result
+    stays as it is that has the least size which its arguments allow.
     """
 
-    def __init__(self, shapes: Iterable[torch.Size]) -> None:
+    def __init__(self, shapes: Iterable[torch.Size], keeps_least_sizes: bool = False) -> None:
         super().__init__()
         self.shapes = iter(shapes)
+        self.keeps_least_sizes = keeps_least_sizes
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and return its result, with `GROWTH` more rows where the data decide its
@@ -69,6 +78,8 @@ class Longer(TorchDispatchMode):  # type: ignore[misc]
         if not sized_by_data(func, args) or first_shape(result) != next(
             self.shapes, first_shape(result)
         ):
+            return result
+        if self.keeps_least_sizes and has_least_size(func, args, result):
             return result
         if func is aten.index.Tensor:
             return func(args[0], replace_masks(args[1], GROWTH), **kwargs)

@@ -4,9 +4,9 @@ expressions."""
 from __future__ import annotations
 
 import ast
-import contextlib
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -192,7 +192,7 @@ def run_in_world(
     compiled = compile(ast.fix_missing_locations(ast.Expression(code)), state.frame.path, "eval")
     stored_count = len(state.stored_attributes)
     try:
-        with Longer(shapes) if shapes is not None else contextlib.nullcontext():
+        with second_world(state, code, shapes) if shapes is not None else nullcontext():
             observation = observe(
                 lambda: eval(compiled, scope), list_constant_tensors(state, code), operation_limit
             )
@@ -200,6 +200,19 @@ def run_in_world(
         raise state.refuse(node, reason_of_failure(problem, is_second), Unrunnable) from problem
     refuse_effects(state, node, observation, stored_count)
     return observation
+
+
+def second_world(
+    state: Specialisation, code: ast.expr, shapes: tuple[torch.Size, ...]
+) -> Longer:
+    """Return the mode in which code runs in the second world. shapes: as in `run_in_world`.
+
+    Where the host checks sizes that bounds decide, the result of `bincount` has no more numbers
+    than its `minlength`. Inside of other code the host could not check its size.
+    """
+    counts_numbers = isinstance(code, ast.Call) and ast.unparse(code.func).endswith("bincount")
+    state.clamps.count += counts_numbers
+    return Longer(shapes, keeps_least_sizes=counts_numbers and state.clamps.guarded)
 
 
 def reason_of_failure(problem: BaseException, is_second: bool) -> str:
