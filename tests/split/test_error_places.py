@@ -184,3 +184,19 @@ def test_results_are_bounded_by_values_alone() -> None:
         assert torch.ones(2).repeat_interleave(small).tolist() == [1, 1, 1]
         assert nn.functional.one_hot(small, 3).tolist() == [[0, 0, 1], [0, 1, 0]]
     assert torch.bincount.__name__ == "bincount"
+
+
+class CountsCalls(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return x * self.calls
+
+
+def test_a_changed_buffer_is_named_with_a_remedy() -> None:
+    message = "the buffer calls is changed in place.*argument"
+    with pytest.raises(regraft.Unsplittable, match=message):
+        regraft.split(CountsCalls().eval(), [(torch.ones(2),)], cache=False)

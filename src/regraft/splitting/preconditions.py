@@ -18,6 +18,7 @@ from regraft.splitting.observing.module_state import State
 from regraft.splitting.program.literals import literal
 from regraft.splitting.sampling.numpy_conversion import to_numpy
 
+STATE_REMEDY = "make it an argument of forward, and return the new value"
 _FLAG_CALLS = 4  # example calls that are run with inputs of equal values and other properties
 
 
@@ -251,20 +252,31 @@ def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
     """Run a call and return its result; raise Unsplittable where it fails, draws random numbers or
     changes a parameter, a buffer or a tensor among its arguments."""
     line = line_of_forward(model)
-    watched = [
-        *model.parameters(),
-        *model.buffers(),
-        *(value for value in call.values() if isinstance(value, torch.Tensor)),
-    ]
+    tensors = {
+        **{f"the parameter {name}": tensor for name, tensor in model.named_parameters()},
+        **{f"the buffer {name}": tensor for name, tensor in model.named_buffers()},
+        **{f"the argument {name}": tensor for name, tensor in call.items()},
+    }
+    watched = {name: value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+    versions = {name: tensor._version for name, tensor in watched.items()}
     try:
-        observed = observe_effects(lambda: model(**call), watched)
+        observed = observe_effects(lambda: model(**call), watched.values())
     except Exception as problem:
         reason = f"the example call fails: {type(problem).__name__}: {problem}"
         raise Unsplittable(path, line_of_failure(problem, path, line), reason) from problem
     if observed.random:
         raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
     if observed.changed:
-        raise Unsplittable(path, line, "parameters, buffers or inputs are changed in forward")
+        changed = next(
+            (name for name, value in watched.items() if value._version != versions[name]),
+            "a tensor",
+        )
+        raise Unsplittable(
+            path,
+            line,
+            f"{changed} is changed in place in forward, which the next call would see;"
+            f" {STATE_REMEDY}",
+        )
     return observed.result
 
 
@@ -279,7 +291,7 @@ def check_state(model: torch.nn.Module, state: State, scratch: Collection[Attrib
             inspect.getsourcefile(forward) or "<unknown>",
             forward.__code__.co_firstlineno,
             f"a call changes the attribute {changed[1]} of {changed[0] or 'the network'}"
-            f" ({module.__name__})",
+            f" ({module.__name__}), which the next call would see; {STATE_REMEDY}",
         )
 
 

@@ -25,7 +25,8 @@ class State:
         self.referenced: list[Any] = []
         self.snapshots: dict[tuple[str, str], Any] = {}
         for path, module in model.named_modules():
-            for key, value in vars(module).items():
+            own_tensors = {**module._parameters, **module._buffers}  # for their names
+            for key, value in {**own_tensors, **vars(module)}.items():
                 self.snapshots[path, key] = self.freeze(value, 0)
             for kind in type(module).__mro__:
                 if not (kind is object or kind.__module__.startswith("torch.")):

@@ -202,9 +202,7 @@ def run_in_world(
     return observation
 
 
-def second_world(
-    state: Specialisation, code: ast.expr, shapes: tuple[torch.Size, ...]
-) -> Longer:
+def second_world(state: Specialisation, code: ast.expr, shapes: tuple[torch.Size, ...]) -> Longer:
     """Return the mode in which code runs in the second world. shapes: as in `run_in_world`.
 
     Where the host checks sizes that bounds decide, the result of `bincount` has no more numbers

@@ -128,16 +128,31 @@ def split_conditional(node: ast.stmt, conditional: ast.IfExp) -> ast.If | None:
     None where the statement evaluates something else before the expression."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)):
         return None
-    value = node.value
-    is_called = isinstance(value, ast.Call) and value.func is conditional
-    if value is not conditional and not is_called:
-        return None
     sides = []
     for side in (conditional.body, conditional.orelse):
+        value = replace_first_part(node.value, conditional, side)
+        if value is None:
+            return None
         statement = copy.copy(node)
-        statement.value = side
-        if is_called:
-            statement.value = copy.copy(value)
-            statement.value.func = side  # type: ignore[union-attr]
+        statement.value = value
         sides.append(statement)
     return ast.copy_location(ast.If(conditional.test, [sides[0]], [sides[1]]), node)
+
+
+def replace_first_part(
+    expression: ast.expr | None, part: ast.expr, replacement: ast.expr
+) -> ast.expr | None:
+    """Return a copy of an expression with `replacement` for `part`, the expression itself, what it
+    calls, or that of which it takes an attribute, as `p` in `p.f(x)`; None where `part` is none of
+    these."""
+    if expression is part:
+        return replacement
+    if not isinstance(expression, ast.Call | ast.Attribute):
+        return None
+    field = "func" if isinstance(expression, ast.Call) else "value"
+    changed_value = replace_first_part(getattr(expression, field), part, replacement)
+    if changed_value is None:
+        return None
+    changed = copy.copy(expression)
+    setattr(changed, field, changed_value)
+    return changed

@@ -161,7 +161,14 @@ def execute_pass(state: Specialisation, node: ast.Pass) -> None:
 
 def execute_expression(state: Specialisation, node: ast.Expr) -> None:
     """Specialise an expression statement: a change in place is followed as an assignment; what the
-    host computes becomes a step of the host, for its effect."""
+    host computes becomes a step of the host, for its effect. `(a if c else b).append(x)` is
+    followed as an `if` with a change in each side."""
+    match node.value:
+        case ast.Call(func=ast.Attribute(value=ast.IfExp() as choice)):
+            changes = split_conditional(node, choice)
+            assert changes is not None
+            state.execute_block([changes])
+            return
     if isinstance(node.value, ast.Call) and change_in_place(state, node.value):
         return
     value = state.evaluate(node.value)
