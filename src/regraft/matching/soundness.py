@@ -4,6 +4,7 @@ replaces."""
 from __future__ import annotations
 
 import ast
+import functools
 from dataclasses import replace
 
 from regraft.dsl.syntax import Predicate
@@ -70,9 +71,16 @@ def unsoundness(match: Match, module: Module) -> tuple[str, ast.AST] | None:
                 return f"the result of {describe_node(node)} is also used at line {line}", use.expr
     if any(node.loop != match.root.loop for node in match.nodes):
         return "the nodes are not in the same loop", match.root.expr
-    if not guards.satisfiable(guards.merge_readings(match.guard)):
+    if not _can_run(match.guard):
         return "the code runs only where the kernel does not apply", match.root.expr
     return _uncalled_layer(match) or _override_reason(match, module)
+
+
+@functools.lru_cache(maxsize=1024)
+def _can_run(guard: guards.Guard) -> bool:
+    """Return whether code under a guard can run, if no call changed an attribute; from the cache
+    for the guard of one of the last matches, which many others share."""
+    return guards.satisfiable(guards.merge_readings(guard))
 
 
 def _uncalled_layer(match: Match) -> tuple[str, ast.AST] | None:
