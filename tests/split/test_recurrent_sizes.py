@@ -27,6 +27,7 @@ LAYERS = {
     "gru": lambda: nn.GRU(8, 8, batch_first=True),
     "lstm": lambda: nn.LSTM(8, 8, num_layers=2, batch_first=True),
     "tanh": lambda: nn.RNN(8, 8, batch_first=True),
+    "both directions": lambda: nn.LSTM(8, 8, batch_first=True, bidirectional=True),
 }
 
 
@@ -60,6 +61,21 @@ class Reading(nn.Module):
         if states.mean() > 0.01:
             states = states * 2
         return states
+
+
+class ReadingEach(nn.Module):
+    """Reads as many steps of each sequence as its length says, in both directions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(8, 8, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Any, lengths: Any) -> Any:
+        results = []
+        for place, length in enumerate(lengths.tolist()):
+            states, _ = self.layer(x[place : place + 1, :length])
+            results.append(nn.functional.pad(states, (0, 0, 0, x.shape[1] - length)))
+        return torch.cat(results)
 
 
 def step_call(*shape: int, scale: float = 1.0) -> tuple[Any, ...]:
@@ -148,3 +164,20 @@ def test_a_layer_takes_every_batch_and_length(name: str) -> None:
     for size in ((3, 0), (0, 3)):  # ONNX Runtime would end the process
         with pytest.raises(RuntimeError, match="the sub-network fails"):
             result(torch.randn(*size, 8))
+
+
+@pytest.mark.slow
+def test_a_layer_reads_each_sequence_to_its_length() -> None:
+    torch.manual_seed(0)
+    model = ReadingEach().eval()
+    calls = [(torch.randn(2, 6, 8), torch.tensor(lengths)) for lengths in ((6, 3), (2, 6), (1, 1))]
+    result = regraft.split(model, calls, cache=False, measure=False)
+    assert not result.report.islands
+    for lengths in ((4, 5), (1, 6), (6, 6)):
+        call = torch.randn(2, 6, 8), torch.tensor(lengths)
+        assert difference(result(*call), model(*call)) == ""
+    for lengths in ((0, 5), (7, 1)):  # no step at all, and a negative padding
+        call = torch.randn(2, 6, 8), torch.tensor(lengths)
+        expected = attempt(model, call)
+        got = attempt(result, call)
+        assert isinstance(got, Exception) or difference(got, expected) == ""

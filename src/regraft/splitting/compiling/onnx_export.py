@@ -247,7 +247,8 @@ def canonical_bytes(model_bytes: bytes, region: Region) -> bytes:
 
 def reshape(g: Any, operand: Any, shape: Any, allowzero: int = 0) -> Any:
     """Add the nodes of a reshape to the graph `g` as the tracing exporter does, and return its
-    result; a size of 0 in a computed `shape` stays 0.
+    result; a size of 0 in a computed `shape` stays 0, and one beside a -1 is that of the operand:
+    PyTorch refuses these two together, the exporter writes them for layers of both directions.
 
     Raises RuntimeError where `operand` or the shape is known to be empty: the exporter would end
     the process (a division by zero).
@@ -256,7 +257,7 @@ def reshape(g: Any, operand: Any, shape: Any, allowzero: int = 0) -> Any:
     computed = not isinstance(constant_shape, list | tuple)
     sizes = [
         *(symbolic_helper._get_tensor_sizes(operand) or ()),
-        *(() if computed else constant_shape),
+        *(() if computed or -1 in constant_shape else constant_shape),
     ]
     if 0 in sizes:
         raise RuntimeError("an empty tensor is reshaped")

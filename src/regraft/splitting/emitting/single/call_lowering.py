@@ -36,6 +36,7 @@ NUMBER_FUNCTIONS = {
     "abs": number_arithmetic.absolute_value,
     "round": number_arithmetic.round_number,
 }
+ADDED_DTYPES = frozenset({"float32", "float64", "int32", "int64"})
 ITEM_FUNCTIONS = frozenset({"sum", "min", "max", "list", "tuple"})
 
 
@@ -201,10 +202,24 @@ class Calls(ListChanges):
                 if len(value.values) > 1
                 else None
             )
-        total: Value = Const(0)
-        for element in value.values:
+        total: Value = self.sum_of_tensors(value.values) or Const(0)
+        for element in () if isinstance(total, Tensor) else value.values:
             total = number_arithmetic.arithmetic(self.graph, "+", total, element)
         return total
+
+    def sum_of_tensors(self, values: tuple[Value, ...]) -> Tensor | None:
+        """Return the sum of the whole number 0 and tensors, added from the first to the last, as
+        Python does; None unless all values are tensors of one type that ONNX Runtime adds."""
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        dtypes = {tensor.dtype for tensor in tensors}
+        if len(tensors) < len(values) or len(dtypes) != 1 or not dtypes <= ADDED_DTYPES:
+            return None
+        (dtype,) = dtypes
+        total = self.graph.constant(0, dtype)
+        for tensor in tensors:
+            total = self.graph.add("Add", total, tensor.name)
+        ranks = [tensor.rank for tensor in tensors if tensor.rank is not None]
+        return Tensor(total, dtype, max(ranks) if len(ranks) == len(tensors) else None)
 
     def call_range(self, args: list[Value]) -> Value | None:
         """Return `range(*args)`, or None unless all arguments are ints and the step is a constant
