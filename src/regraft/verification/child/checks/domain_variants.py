@@ -37,6 +37,7 @@ from regraft.verification.child.checks.late_attributes import late_calls
 from regraft.verification.child.checks.mask_variants import (
     added_mask_calls,
     biased_calls,
+    binary_mask_calls,
     masked_calls,
 )
 from regraft.verification.child.checks.optional_values import (
@@ -63,6 +64,7 @@ from regraft.verification.child.checks.value_variants import (
     has_real_numbers,
     tenth_of,
     valued_calls,
+    with_few_choices,
     with_few_integers,
     with_offset,
     with_undefined_end,
@@ -94,8 +96,9 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from biased_calls(call, names, _head_counts(call, target.module))
     yield from added_mask_calls(call, names, target.callable)
     yield from resized_calls(call, constants, features=not has_parameters)
-    if domain.combines and not has_parameters:
-        yield from odd_width_calls(call)
+    if domain.combines:
+        yield from binary_mask_calls(call, names)
+        yield from odd_width_calls(call) if not has_parameters else ()
     yield from _calls_with_other_axes(call, constants, accepts, combines=domain.combines)
     yield from reranked_calls(call)
     yield from valued_calls(
@@ -124,7 +127,12 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     if domain.combines:
         yield from _calls_in_other_forms(call, target, domain, accepts)
     if has_parameters:
-        yield from altered_calls(call, _compared_numbers(target.module, domain), ties=domain.ties)
+        yield from altered_calls(
+            call,
+            _compared_numbers(target.module, domain),
+            ties=domain.ties,
+            chooses=domain.chooses,
+        )
 
 
 def _calls_in_other_forms(
@@ -141,6 +149,8 @@ def _calls_in_other_forms(
     yield from calls_with_other_texts(call, domain.texts)
     if any(map(has_real_numbers, tensors(call))):
         yield with_offset(call)
+        if domain.chooses:
+            yield with_few_choices(call)
     if any(map(has_integers, tensors(call))):
         # the number of a token has smaller and larger ones beside it
         few_integers = with_few_integers(call)
