@@ -77,8 +77,9 @@ class Domain:
     positions are NaN, `ties` that results of layers are equal in pairs, `chooses` that the
     definition chooses among numbers by their order. `texts` are those of the code, `rounds` tells
     that changed lines may make floating numbers of integers, `marks` are whole numbers that stand
-    for something else (-100 for no label). For changes by rules these are False, and there are no
-    compared attributes, formats, texts and marks.
+    for something else (-100 for no label), `negated` the names of variables and attributes from
+    whose negative changed lines slice (`x[-n:]`, which is all of `x` for 0). For changes by rules
+    these are False, and there are no compared attributes, formats, texts, marks and negated names.
     """
 
     constants: Constants
@@ -98,6 +99,7 @@ class Domain:
     texts: tuple[str, ...] = ()
     rounds: bool = False
     marks: tuple[int, ...] = ()
+    negated: frozenset[str] = frozenset()
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -139,7 +141,20 @@ def _new_domain(definition: str, session: Session) -> Domain:
         texts=() if session.by_rules else _texts_in(versions),
         rounds=not session.by_rules and any(map(_may_round, nodes)),
         marks=() if session.by_rules else _marks_in(versions),
+        negated=frozenset() if session.by_rules else _negated_bounds(nodes),
     )
+
+
+def _negated_bounds(nodes: Iterable[ast.expr]) -> frozenset[str]:
+    """Return the names of the variables and attributes whose negatives are bounds of slices."""
+    slices = (node for node in nodes if isinstance(node, ast.Slice))
+    bounds = itertools.chain.from_iterable((part.lower, part.upper) for part in slices)
+    operands = (
+        bound.operand
+        for bound in bounds
+        if isinstance(bound, ast.UnaryOp) and isinstance(bound.op, ast.USub)
+    )
+    return frozenset(filter(None, map(name_of, operands)))
 
 
 def _marks_in(versions: list[tuple[Change, ModuleType]]) -> tuple[int, ...]:

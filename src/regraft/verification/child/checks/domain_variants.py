@@ -14,6 +14,7 @@ from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.checks.argument_variants import (
     calls_with_dropout_rate,
+    calls_with_zero,
     named_arguments,
     opposite_calls,
     varied_argument_calls,
@@ -21,6 +22,7 @@ from regraft.verification.child.checks.argument_variants import (
 from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
     attribute_calls,
+    attribute_calls_with_zero,
     attribute_pair_calls,
     function_calls,
     record_reads,
@@ -250,7 +252,13 @@ def _opposite_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call
     """Yield calls with plain arguments or attributes that are negative or zero, where the original
     runs and its results stay finite."""
     opposites = attribute_calls(call, target.module, domain.attributes, opposites=True)
-    for candidate in (*opposite_calls(call, target.callable), *opposites):
+    candidates = (
+        *opposite_calls(call, target.callable),
+        *opposites,
+        *calls_with_zero(call, target.callable, domain.negated),
+        *attribute_calls_with_zero(call, target.module, domain.negated),
+    )
+    for candidate in candidates:
         outcome = _run(candidate, target)
         if outcome.error is None and outcome.is_finite():
             yield candidate
