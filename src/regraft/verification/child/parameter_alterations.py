@@ -11,6 +11,7 @@ import torch
 ZERO, LARGE, TINY = "parameters that are zero", "parameters x 1000", "parameters x 1e-6"
 LOW, HALF = "biases of -100", "parameters in bfloat16, inputs in float32"
 PAIRED = "parameters with rows that are equal in pairs"
+FEW_ROWS = "parameters with three rows that count"
 BUFFERS = "other buffers of the checkpoint"
 BIASES = "parameters that are zero, biases of "  # followed by a number
 # by label, the new value of a parameter by its name and value; None leaves it alone
@@ -22,6 +23,9 @@ ALTERATIONS: dict[str, Callable[[str, Any], Any]] = {
     HALF: lambda name, value: value.to(torch.bfloat16),
     PAIRED: lambda name, value: (
         value[::2].repeat_interleave(2, 0)[: len(value)] if value.dim() else None
+    ),
+    FEW_ROWS: lambda name, value: (
+        torch.cat([value[:3], value[3:] * 1e-2]) if value.dim() and len(value) > 3 else None
     ),
 }
 

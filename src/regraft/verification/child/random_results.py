@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ ELEMENTS = 4096
 SECOND_CALL = "second call: "
 _STEP = 1e-2
 _GRADIENT_ERROR = 0.1
+_GRADIENT_ROUNDING = 1e-2  # of the largest value, what roundings may move without a float64 run
 
 _SEEDS_NUMBERS = Difference(
     "", "in training the changed version seeds the random numbers: they do not go on"
@@ -47,7 +48,8 @@ def compare_random(
 
     The way is "deterministic", "same random numbers" or "distribution"; "seeded" or "error" where a
     difference shows before; or "the original does not run", without a difference. Random results
-    whose values differ under the same seed are compared by distribution, then by their gradients.
+    whose values differ under the same seed are compared by distribution, then by their gradients;
+    where only gradients differ grossly, these are the difference.
     """
     plan = Plan(seed=1, repeat=True)
     original_first, original_second = (
@@ -77,11 +79,9 @@ def compare_random(
     }
     if new_sources:
         return _other_source(min(new_sources)), "seeded"
-    difference = judge(original_first, changed_first, Outcome, largest, Rigour(strict=False))
-    if (
-        difference is None
-        and judge(original_second, changed_second, Outcome, largest, Rigour(strict=False)) is None
-    ):
+    run_pairs = ((original_first, changed_first), (original_second, changed_second))
+    difference = _first_difference(run_pairs, largest, judge)
+    if difference is None:
         is_certain = _has_close_results(original_first, original_second)
         return None, "deterministic" if is_certain else "same random numbers"
     if changed_first.error is not None:
@@ -90,10 +90,48 @@ def compare_random(
         # the comparison without dropout judges the values
         is_random = not _has_close_results(changed_first, changed_second)
         return _IS_RANDOM if is_random else None, "deterministic"
+    if _is_of_gradients_alone(difference, run_pairs, largest, judge):
+        # the same numbers were drawn: the gradients are of others, or of another function
+        return difference, "same random numbers"
     difference = _compare_distributions(original, changed, call, noise) or _check_backward(
         original, changed, call
     )
     return difference, "distribution"
+
+
+def _is_of_gradients_alone(
+    difference: Difference,
+    run_pairs: Iterable[tuple[Outcome, Outcome]],
+    largest: Largest,
+    judge: Judge,
+) -> bool:
+    """Return whether a difference between pairs of runs is more than rounding, and the pairs are
+    equal without what their backward passes gave."""
+    if 0.0 < difference.relative < _GRADIENT_ROUNDING:
+        return False
+    results_alone = (
+        (_without_gradients(original), _without_gradients(changed))
+        for original, changed in run_pairs
+    )
+    return _first_difference(results_alone, largest, judge) is None
+
+
+def _first_difference(
+    run_pairs: Iterable[tuple[Outcome, Outcome]], largest: Largest, judge: Judge
+) -> Difference | None:
+    """Return the first difference between an original's and a changed version's run, one pair for
+    each seed; None where all pairs are equal. Differences of equal results are added to
+    `largest`."""
+    differences = (
+        judge(original, changed, Outcome, largest, Rigour(strict=False))
+        for original, changed in run_pairs
+    )
+    return next(filter(None, differences), None)
+
+
+def _without_gradients(outcome: Outcome) -> Outcome:
+    """Return an outcome without what its backward pass gave."""
+    return replace(outcome, gradients=None, repeated_gradients=None, backward_error=None)
 
 
 def _other_source(name: str) -> Difference:

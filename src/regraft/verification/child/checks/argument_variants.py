@@ -126,6 +126,19 @@ def opposite_calls(call: Call, function: Any) -> Iterator[Call]:
         )
 
 
+def calls_with_zero(call: Call, function: Any, names: frozenset[str]) -> Iterator[Call]:
+    """Yield a call with zero for each integer, defaults included, of a parameter among `names`,
+    whose size or sign does not matter; nothing where the arguments do not fit."""
+    bound = bound_arguments(call, function)
+    if bound is None:
+        return
+    bound.apply_defaults()
+    for name, value in bound.arguments.items():
+        if name in names and type(value) is int and value:
+            changed_call = with_argument(call, bound.signature, name, 0)
+            yield replace(changed_call, label=f"{name}=0", beyond="arguments")
+
+
 def calls_with_dropout_rate(call: Call, target: Target) -> Iterator[Call]:
     """Yield a call with the rate 0.25 for each numeric argument from 0 to below 1, defaults
     included, whose name is that of a dropout rate (contains "drop" or is "p"), where the original

@@ -61,6 +61,15 @@ def attribute_calls(
             yield replace(call, label=f"self.{name} = {new_value!r}", beyond=ATTRIBUTES)
 
 
+def attribute_calls_with_zero(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call]:
+    """Yield a call with zero for each attribute in `names`, sorted, that the module itself has as
+    another integer. Nothing for None."""
+    for name in sorted(names):
+        value: Any = vars(module).get(name) if module is not None else None
+        if type(value) is int and value:
+            yield replace(call, label=f"self.{name} = 0", beyond=ATTRIBUTES)
+
+
 def other_value(value: bool | float) -> bool | float:
     """Return the opposite of a boolean, or half of a number plus 0.25."""
     return (not value) if isinstance(value, bool) else 0.5 * value + 0.25

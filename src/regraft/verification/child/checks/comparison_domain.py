@@ -7,6 +7,7 @@ import ast
 import inspect
 import itertools
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -44,6 +45,8 @@ _ORDERING = frozenset(
         *("argmax", "argmin", "sort", "argsort", "topk", "median", "kthvalue"),
     }
 )
+# Calls that return the places of the largest or smallest numbers.
+_CHOICE = re.compile(r"\b(argmax|argmin|argsort|topk|sort)\(|\b(max|min)\((\w+, *)?(dim=|-?\d+\b)")
 # Ops that assume finite numbers: their kernels may return other results for NaN and infinity
 # (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
@@ -71,10 +74,12 @@ class Domain:
     not read anywhere. `compared_attributes` are those that tests around changed lines compare.
     `formats` are the kinds of number formats that the definition gives a reason to try. `combines`
     tells that attributes also change in pairs, and that widths become odd, `excludes` that excluded
-    positions are NaN, `ties` that results of layers are equal in pairs. `texts` are those of the
-    code, `rounds` tells that changed lines may make floating numbers of integers, `marks` are whole
-    numbers that stand for something else (-100 for no label). For changes by rules these are False,
-    and there are no compared attributes, formats, texts and marks.
+    positions are NaN, `ties` that results of layers are equal in pairs, `chooses` that the
+    definition chooses among numbers by their order. `texts` are those of the code, `rounds` tells
+    that changed lines may make floating numbers of integers, `marks` are whole numbers that stand
+    for something else (-100 for no label), `negated` the names of variables and attributes from
+    whose negative changed lines slice (`x[-n:]`, which is all of `x` for 0). For changes by rules
+    these are False, and there are no compared attributes, formats, texts, marks and negated names.
     """
 
     constants: Constants
@@ -90,9 +95,11 @@ class Domain:
     combines: bool = False
     excludes: bool = False
     ties: bool = False
+    chooses: bool = False
     texts: tuple[str, ...] = ()
     rounds: bool = False
     marks: tuple[int, ...] = ()
+    negated: frozenset[str] = frozenset()
 
 
 def domain_of(definition: str, session: Session) -> Domain:
@@ -130,10 +137,24 @@ def _new_domain(definition: str, session: Session) -> Domain:
         combines=not session.by_rules,
         excludes=excludes,
         ties=ties,
+        chooses=not session.by_rules and _chooses(_texts_of(definition, session)),
         texts=() if session.by_rules else _texts_in(versions),
         rounds=not session.by_rules and any(map(_may_round, nodes)),
         marks=() if session.by_rules else _marks_in(versions),
+        negated=frozenset() if session.by_rules else _negated_bounds(nodes),
     )
+
+
+def _negated_bounds(nodes: Iterable[ast.expr]) -> frozenset[str]:
+    """Return the names of the variables and attributes whose negatives are bounds of slices."""
+    slices = (node for node in nodes if isinstance(node, ast.Slice))
+    bounds = itertools.chain.from_iterable((part.lower, part.upper) for part in slices)
+    operands = (
+        bound.operand
+        for bound in bounds
+        if isinstance(bound, ast.UnaryOp) and isinstance(bound.op, ast.USub)
+    )
+    return frozenset(filter(None, map(name_of, operands)))
 
 
 def _marks_in(versions: list[tuple[Change, ModuleType]]) -> tuple[int, ...]:
@@ -215,6 +236,12 @@ def _rare_inputs(versions: list[tuple[Change, ModuleType]], session: Session) ->
     names = set().union(*(_called_names(versions, module) for module in modules))
     attends = any("softmax" in name or "attention" in name for name in names)
     return not attends, not _ORDERING.isdisjoint(names)
+
+
+def _chooses(text: str) -> bool:
+    """Return whether a text calls a function that returns the places of the largest or smallest
+    numbers along a dimension."""
+    return _CHOICE.search(text) is not None
 
 
 def _tried_not_finite(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 import operator
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -28,6 +29,7 @@ from regraft.verification.child.checks.condition_instrumentation import (
     BINARY,
     CALL,
     COMPARE,
+    DIFFER,
     RECORD,
     Condition,
     ReportingTransformer,
@@ -56,6 +58,11 @@ from regraft.verification.child.checks.condition_results import (
     span_results,
     truth_results,
     variety_results,
+)
+from regraft.verification.child.checks.exchanged_names import (
+    exchanged_names,
+    have_differed,
+    value_in,
 )
 from regraft.verification.child.checks.replaced_roundings import (
     ROUNDED,
@@ -106,8 +113,8 @@ class Conditions:
 
         late: by definition, the attributes of which changed lines have to read a second value.
         by_hand: whether functions that `counterpart` calls along another dimension have to see
-        several elements along theirs, and roundings that it lacks numbers that others round
-        differently.
+        several elements along theirs, roundings that it lacks numbers that others round
+        differently, and variables another value than those in whose place they stand.
         equal_for_tensors: definitions that are the same program where the operands of their new
         expressions are tensors, as `are_equal_for_tensors` decides.
         """
@@ -126,6 +133,7 @@ class Conditions:
                 CALL: self._record_call,
                 BINARY: self._record_operation,
                 COMPARE: self._record_comparison,
+                DIFFER: self._record_difference,
             }
         )
 
@@ -219,10 +227,11 @@ class Conditions:
         own_counts = Counter(map(anonymous_form, conditions_of(node)))
         expressions = ast.walk(counterpart_node) if counterpart_node is not None else ()
         ordered = {order_operands(node) for node in expressions if isinstance(node, ast.expr)}
-        turned, rounding = frozenset[str](), frozenset[str]()
+        turned, rounding, exchanged = frozenset[str](), frozenset[str](), {}
         if self._by_hand and counterpart_node is not None:
             turned = functions_along_other_dimensions(node, counterpart_node)
             rounding = replaced_roundings(node, counterpart_node)
+            exchanged = exchanged_names(node, counterpart_node)
         transformer = ReportingTransformer(
             change,
             frozenset(form for form in own_counts if own_counts[form] > counterpart_counts[form]),
@@ -233,6 +242,7 @@ class Conditions:
             callable_torch_functions(self._module, node)
             if name in self._equal_for_tensors
             else None,
+            exchanged,
         )
         edited = copy.deepcopy(node)
         transformer.visit(edited)
@@ -309,6 +319,19 @@ class Conditions:
         if not are_numbers or TRUTH[0] in truth_results(first == second):
             condition.results.update(TIED)
         return result
+
+    def _record_difference(self, name: str, number: int, other_name: str, value: Any) -> Any:
+        """Note whether the value of a variable differs from that of another one, or the other one
+        has none yet, and return the value; a symbolic number only notes that the condition ran."""
+        condition = self._conditions[name][number]
+        condition.results.add(RAN)
+        if condition.missing and not isinstance(value, _SYMBOLS):
+            try:
+                differs = have_differed(value, value_in(sys._getframe(1), other_name))
+            except LookupError:
+                differs = True
+            condition.results.update(condition.required * differs)
+        return value
 
     def _record_call(
         self, name: str, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any

@@ -4,6 +4,7 @@ results at run time."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from regraft.verification.child.checks.condition_kinds import (
     required_results,
 )
 from regraft.verification.child.checks.deciding_parameters import deciding_parameters
+from regraft.verification.child.checks.exchanged_names import DIFFERED, Place, place_of
 from regraft.verification.child.checks.replaced_roundings import required_of_rounding, rounding_of
 from regraft.verification.child.checks.tensor_equivalence import (
     NUMERIC,
@@ -35,7 +37,7 @@ from regraft.verification.definition_changes import Change
 
 # the functions that the calls name
 RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
-COMPARE = "__regraft_compare__"
+COMPARE, DIFFER = "__regraft_compare__", "__regraft_differ__"
 Node = TypeVar("Node", bound=ast.AST)
 _TEXT = 80  # the most characters of a condition that a message shows
 
@@ -83,7 +85,9 @@ class ReportingTransformer(ast.NodeTransformer):
     attributes of the instance of which changed lines have to read a second value. `turned` are
     the functions that the counterpart calls along another dimension: new calls of these have to see
     several elements along theirs. `rounding` are functions that round, which the counterpart does
-    not call: new calls of these have to see numbers that others round differently.
+    not call: new calls of these have to see numbers that others round differently. `exchanged` are
+    the variables that the counterpart has in the place of others, which have to differ from them
+    once.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class ReportingTransformer(ast.NodeTransformer):
         turned: frozenset[str] = frozenset(),
         rounding: frozenset[str] = frozenset(),
         identities: frozenset[str] | None = None,
+        exchanged: Mapping[Place, str] | None = None,
     ) -> None:
         """Start without conditions. `change` is the changed definition; `identities` are the
         functions of `callable_torch_functions`, whose operands report their types, None where none
@@ -105,6 +110,7 @@ class ReportingTransformer(ast.NodeTransformer):
         self._typed_operands: dict[int, int] = {}
         self._reports_types_only = False
         self._turned, self._rounding = turned, rounding
+        self._exchanged = exchanged or {}
         self._change, self._forms, self._ordered, self._late = change, forms, ordered, late
 
     def visit(self, node: ast.AST) -> Any:
@@ -115,6 +121,8 @@ class ReportingTransformer(ast.NodeTransformer):
             self._add_typed_operands(node, self._identities)
         number = self._typed_operands.pop(id(node), None)
         visited = self.generic_visit(node) if self._reports_types_only else super().visit(node)
+        if isinstance(visited, ast.Name) and not self._reports_types_only:
+            visited = self._wrap_exchanged(visited, self._exchanged.get(place_of(visited), ""))
         if number is None or not isinstance(visited, ast.expr):
             return visited
         return self._report(visited, number)
@@ -292,6 +300,21 @@ class ReportingTransformer(ast.NodeTransformer):
         is_new = self._is_new(node)
         self.generic_visit(node)
         return self._wrap_value(node, text, wanted) if is_new else node
+
+    def _wrap_exchanged(self, node: ast.expr, other_name: str) -> ast.expr:
+        """Return a call that records whether a variable of a changed line differs from the one that
+        the counterpart has in its place, and returns it; the node itself for ""."""
+        if not other_name or not self._is_changed(node):
+            return node
+        wanted = (DIFFERED.format(other_name),)
+        number = self._add_condition(node.lineno, ast.unparse(node), wanted)
+        arguments = [
+            ast.Constant(self._change.definition),
+            ast.Constant(number),
+            ast.Constant(other_name),
+            node,
+        ]
+        return ast.copy_location(ast.Call(ast.Name(DIFFER, ast.Load()), arguments, []), node)
 
     def _wrap_value(self, node: ast.expr, text: str, wanted: tuple[str, ...] = TRUTH) -> ast.expr:
         """Return a call that records the value of an expression as a condition's result and returns

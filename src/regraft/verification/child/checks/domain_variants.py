@@ -14,6 +14,7 @@ from regraft.verification.child.call_execution import execute
 from regraft.verification.child.call_outcomes import Outcome, Plan, Target
 from regraft.verification.child.checks.argument_variants import (
     calls_with_dropout_rate,
+    calls_with_zero,
     named_arguments,
     opposite_calls,
     varied_argument_calls,
@@ -21,6 +22,7 @@ from regraft.verification.child.checks.argument_variants import (
 from regraft.verification.child.checks.attribute_variants import (
     ATTRIBUTES,
     attribute_calls,
+    attribute_calls_with_zero,
     attribute_pair_calls,
     function_calls,
     record_reads,
@@ -37,6 +39,7 @@ from regraft.verification.child.checks.late_attributes import late_calls
 from regraft.verification.child.checks.mask_variants import (
     added_mask_calls,
     biased_calls,
+    binary_mask_calls,
     masked_calls,
 )
 from regraft.verification.child.checks.optional_values import (
@@ -63,6 +66,7 @@ from regraft.verification.child.checks.value_variants import (
     has_real_numbers,
     tenth_of,
     valued_calls,
+    with_few_choices,
     with_few_integers,
     with_offset,
     with_undefined_end,
@@ -94,8 +98,9 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from biased_calls(call, names, _head_counts(call, target.module))
     yield from added_mask_calls(call, names, target.callable)
     yield from resized_calls(call, constants, features=not has_parameters)
-    if domain.combines and not has_parameters:
-        yield from odd_width_calls(call)
+    if domain.combines:
+        yield from binary_mask_calls(call, names)
+        yield from odd_width_calls(call) if not has_parameters else ()
     yield from _calls_with_other_axes(call, constants, accepts, combines=domain.combines)
     yield from reranked_calls(call)
     yield from valued_calls(
@@ -124,7 +129,12 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     if domain.combines:
         yield from _calls_in_other_forms(call, target, domain, accepts)
     if has_parameters:
-        yield from altered_calls(call, _compared_numbers(target.module, domain), ties=domain.ties)
+        yield from altered_calls(
+            call,
+            _compared_numbers(target.module, domain),
+            ties=domain.ties,
+            chooses=domain.chooses,
+        )
 
 
 def _calls_in_other_forms(
@@ -141,6 +151,8 @@ def _calls_in_other_forms(
     yield from calls_with_other_texts(call, domain.texts)
     if any(map(has_real_numbers, tensors(call))):
         yield with_offset(call)
+        if domain.chooses:
+            yield with_few_choices(call)
     if any(map(has_integers, tensors(call))):
         # the number of a token has smaller and larger ones beside it
         few_integers = with_few_integers(call)
@@ -240,7 +252,13 @@ def _opposite_calls(call: Call, target: Target, domain: Domain) -> Iterator[Call
     """Yield calls with plain arguments or attributes that are negative or zero, where the original
     runs and its results stay finite."""
     opposites = attribute_calls(call, target.module, domain.attributes, opposites=True)
-    for candidate in (*opposite_calls(call, target.callable), *opposites):
+    candidates = (
+        *opposite_calls(call, target.callable),
+        *opposites,
+        *calls_with_zero(call, target.callable, domain.negated),
+        *attribute_calls_with_zero(call, target.module, domain.negated),
+    )
+    for candidate in candidates:
         outcome = _run(candidate, target)
         if outcome.error is None and outcome.is_finite():
             yield candidate

@@ -42,6 +42,40 @@ def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
             yield replace(_map_arguments(call, masks, combine), label=label, beyond="masks")
 
 
+def binary_mask_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
+    """Yield calls whose floating masks of zeros alone, which were guessed to be added to scores,
+    hold ones and zeros, padded on the left and random: in their own shape, and as whole numbers and
+    booleans of shape (rows, positions) of the first floating tensor of three or four dimensions.
+    Code may count or multiply by them. Yield nothing without such masks; `names` are as for
+    `masked_calls`."""
+    masks = {
+        id(value)
+        for name, value in names.items()
+        if _is_mask(name, value) and value.is_floating_point() and not bool(value.any())
+    }
+    inputs = (tensor for tensor in tensors(call) if id(tensor) not in masks)
+    first = next(filter(_is_float_batch, inputs), None) if masks else None
+    for pattern in ("left padding", "random") if masks else ():
+
+        def fill(tensor: Any, pattern: str = pattern) -> Any:
+            """Return ones and zeros in the shape and format of a mask."""
+            return _visible_elements(pattern, tensor.shape).to(tensor.dtype)
+
+        label = f"mask: ones and zeros, {pattern}"
+        yield replace(_map_arguments(call, masks, fill), label=label, beyond="masks")
+        if first is not None:
+            visible = _visible_elements(pattern, (first.shape[0], first.shape[-2]))
+            for kind, mask in (("whole numbers", visible.long()), ("booleans", visible)):
+                masked_call = _with_masks(call, masks, mask)
+                yield replace(masked_call, label=f"{label}, {kind} by row", beyond="masks")
+
+
+def _with_masks(call: Call, ids: set[int], mask: Any) -> Call:
+    """Return a call, without label, with one mask for all top-level arguments whose ids are in
+    `ids`."""
+    return _map_arguments(call, ids, lambda _: mask)
+
+
 def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -> Iterator[Call]:
     """Yield a call whose floating masks have random numbers from -3 to 0 added, and for each number
     in `heads` a call whose masks of shape (batch, 1, query, key) are expanded to as many heads,

@@ -15,6 +15,7 @@ from regraft.verification.child.parameter_alterations import (
     ALTERATIONS,
     BIASES,
     BUFFERS,
+    FEW_ROWS,
     LARGE,
     PAIRED,
     ZERO,
@@ -23,16 +24,22 @@ from regraft.verification.child.weights import stable_buffers
 
 
 def altered_calls(
-    call: Call, compared_numbers: Collection[float] = (), *, ties: bool = False
+    call: Call,
+    compared_numbers: Collection[float] = (),
+    *,
+    ties: bool = False,
+    chooses: bool = False,
 ) -> Iterator[Call]:
-    """Yield a call for each of ALTERATIONS, that of rows in pairs for `ties` only, and one in which
-    all biases are a number with which changed lines compare, and all other parameters zero;
-    `weights.change_parameters` applies the alteration while the call runs.
+    """Yield a call for each of ALTERATIONS, that of rows in pairs for `ties` only, that of few rows
+    where the definition chooses among results, and one in which all biases are a number with which
+    changed lines compare, and all other parameters zero; `weights.change_parameters` applies the
+    alteration while the call runs.
 
     Layers give that number itself then, so that `>` and `>=` differ. Where every result is zero or
     the same, or a softmax is saturated, gradients are those of ties and rounding.
     """
-    for label in (label for label in ALTERATIONS if ties or label != PAIRED):
+    left_out = {PAIRED: not ties, FEW_ROWS: not chooses}
+    for label in (label for label in ALTERATIONS if not left_out.get(label)):
         yield replace(call, label=label, beyond=EXTREME if label in (ZERO, LARGE) else VALUES)
     for number in compared_numbers:
         label = f"{BIASES}{number!r}"

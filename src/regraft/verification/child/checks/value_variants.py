@@ -28,6 +28,7 @@ VALUES, ZERO_ROWS = "values", "rows of zeros"
 EXTREME, UNDEFINED = "extreme values", "values that are not finite"
 _SPECIAL = re.compile(r"(^|_)(pad|eos|bos|sep|cls|mask|unk)\w*_(id|idx|index)$|^padding_idx$")
 _TOKENS = 6  # the most tokens with a name that are tried
+FEW = 3  # the number of different whole numbers, or choices, in calls with few of them
 IN_BUFFERS = "numbers in the buffers"
 _BUFFERED = 12  # the most numbers of buffers that are tried
 NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -math.inf))
@@ -231,9 +232,31 @@ def with_few_integers(call: Call) -> Call:
         """Return small numbers in the shape of an integer tensor; any other argument as it is."""
         if not has_integers(leaf):
             return leaf
-        return torch.randint(0, 3, leaf.shape, generator=generator).to(leaf.dtype)
+        return torch.randint(0, FEW, leaf.shape, generator=generator).to(leaf.dtype)
 
     return map_call(call, replace_in_leaf, "values: few different whole numbers", VALUES)
+
+
+def with_few_choices(call: Call) -> Call:
+    """Return a call in whose floating point tensors, masks aside, the largest number along the last
+    dimension is the first, second or third one, at random: what code chooses by it then comes in
+    runs and again after another choice, as among many it hardly ever does.
+
+    Tensors of one dimension, or with fewer than three numbers along the last one, stay as they
+    are.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def raise_in_leaf(leaf: Any) -> Any:
+        """Return a floating tensor with one number of each row raised above all others; any other
+        argument as it is."""
+        if not has_real_numbers(leaf) or leaf.dim() < 2 or leaf.shape[-1] < FEW:
+            return leaf
+        chosen = torch.randint(0, FEW, (*leaf.shape[:-1], 1), generator=generator)
+        height = (leaf.amax() - leaf.amin() + 1).expand(chosen.shape)
+        return leaf.scatter_add(-1, chosen, height.to(leaf.dtype))
+
+    return map_call(call, raise_in_leaf, "values: few different choices", VALUES)
 
 
 def calls_with_a_mark(call: Call, mark: int) -> Iterator[Call]:
