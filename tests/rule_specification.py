@@ -89,6 +89,7 @@ STRUCTURAL = frozenset(
         "comparable_widths",
         "vocabulary",
         "many_classes",
+        "different_dimensions",
         "pairwise",
         "expanded_pairwise",
         "loop_step",

@@ -61,6 +61,15 @@ def test_stars_and_definitions() -> None:
     assert set(file_names.definitions) == {"A", "f"}
 
 
+def test_names_of_numbers() -> None:
+    text = "EPS = 1e-8\nSIZE = 4\nLOW: float = -1\nBASE = 2\nBASE += 1\nFLAG = True\n"
+    text += "ROOT = 2**0.5\nif SIZE:\n    STEP = 1\nelse:\n    STEP = 0.5\nOTHER = 1\nOTHER = EPS\n"
+    text += "COUNT = 0\ndef count():\n    global COUNT\n    COUNT = None\n"
+    expected = {"EPS": False, "SIZE": True, "LOW": True, "STEP": False}
+    assert names(text).numbers == expected
+    assert names(f"from settings import *\n{text}").numbers == {}
+
+
 def test_package_is_read_off_the_init_files(tmp_path: Path) -> None:
     (tmp_path / "lib" / "sub").mkdir(parents=True)
     for directory in (tmp_path / "lib", tmp_path / "lib" / "sub"):

@@ -102,6 +102,7 @@ CROSSED: Drawn = {
     "wide": lambda _: torch.randn(5, 1, 3).expand(5, 4, 3),
     "long": lambda _: torch.randn(1, 4, 3, requires_grad=True),
     "dim": lambda _: CHANCE.choice((-1, 2, 3)),
+    "keepdim": lambda _: CHANCE.choice((False, True)),
 }
 CLASSES = 5
 CHOSEN: Drawn = {
@@ -209,11 +210,19 @@ STANDARDIZED: Drawn = {
     "unbiased": lambda _: CHANCE.choice((False, True)),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
 }
+# so many channels that their deviation, by which gradients are divided, is never small
+CHANNELS: Drawn = {
+    "x": lambda _: torch.randn(2, 16, 3, requires_grad=True),
+    "weight": lambda _: torch.randn(16, 1, requires_grad=True),
+}
 IMAGES_BY_HAND: Drawn = {
     "x": lambda _: torch.randn(3, 2, 4, 5, requires_grad=True),
     "a": lambda _: CHANCE.choice((0, 3)),
     "b": lambda _: CHANCE.choice((2, -2)),
     "c": lambda _: CHANCE.choice((1, -1)),
+    "first": lambda _: CHANCE.choice((0, 3)),
+    "second": lambda _: CHANCE.choice((1, 2)),
+    "weight": lambda _: torch.randn(3, 2, 4, 5, requires_grad=True),
     "unbiased": lambda _: CHANCE.choice((True, True, False)),
     "eps": lambda _: CHANCE.choice((1e-5, 0.1)),
 }
@@ -271,6 +280,7 @@ DRAWN: dict[str, Drawn] = {
     "torch/linear-cross-entropy": LOGITS,
     "torch/logits-cross-entropy": LOGITS,
     "torch/attention": SCORES,
+    "torch/channels-first-layer-norm": CHANNELS,
     "torch/length-norm": BY_LENGTH,
     "torch/standardize": STANDARDIZED,
     "torch/variance": STATISTICS,
@@ -389,8 +399,13 @@ WRONG = {
     ),
     "the dimension of pairs": (
         "idioms/pairwise-distance",
-        "distances($x, $y, $dim) -> $squares",
-        "distances($x, $y, 0) -> $squares",
+        "distances($x, $y, $dim, keepdim=$keepdim) -> $squares",
+        "distances($x, $y, 0, keepdim=$keepdim) -> $squares",
+    ),
+    "the dimension of size one lost": (
+        "idioms/pairwise-product",
+        "product($x, $y, $dim, keepdim=$keepdim)",
+        "product($x, $y, $dim)",
     ),
     "a product for a cosine": (
         "idioms/pairwise-product",
@@ -484,8 +499,18 @@ WRONG = {
     ),
     "the epsilon of centred images lost": (
         "idioms/hand-norm",
-        "$b), $eps, by_squares=True) -> $y\n# three",
-        "$b), 0.01, by_squares=True) -> $y\n# three",
+        "$b), $eps, by_squares=True) -> $y\n# the same",
+        "$b), 0.01, by_squares=True) -> $y\n# the same",
+    ),
+    "the weight of images lost": (
+        "idioms/hand-norm",
+        "($first, $second), $eps, by_squares=True), $weight) -> $y",
+        "($first, $second), $eps, by_squares=True), 1.0) -> $y",
+    ),
+    "the weight of channels lost": (
+        "torch/channels-first-layer-norm",
+        "eps=$eps), $weight) -> $y",
+        "eps=$eps), 1.0) -> $y",
     ),
     "the mean of rows": (
         "torch/channels-first-layer-norm",

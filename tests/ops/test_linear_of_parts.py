@@ -184,6 +184,33 @@ def test_matrices_that_are_left_to_the_composition() -> None:
         linear_of_parts(parts, None, 1, matrix=torch.randn(6, 2), shape=(3, -1, 6))
 
 
+@pytest.mark.parametrize("shape", [(-1, 8), (4, 5, 2, 8)])
+def test_rows_that_are_viewed_before_a_layer(shape: tuple[int, ...]) -> None:
+    results = []
+    for is_ours in (True, False):
+        torch.manual_seed(0)
+        norm = [nn.BatchNorm1d(6)] if len(shape) == 2 else []
+        layer = nn.Sequential(nn.Linear(8, 6), *norm, nn.ReLU()).double()
+        x = torch.randn(4, 10, 4, dtype=torch.float64, requires_grad=True)
+        y = torch.randn(4, 1, 4, dtype=torch.float64, requires_grad=True)
+        if is_ours:
+            parts = [x, repeated_part(y, (1, 10, 1))]
+            assert implementation("linear_of_parts", parts, layer, 2, shape=shape) != "reference"
+            result = linear_of_parts(parts, layer, 2, shape=shape)
+        else:
+            result = layer(torch.cat([x, y.repeat(1, 10, 1)], 2).view(shape))
+        slopes = torch.autograd.grad(result.square().sum(), (x, y, *layer.parameters()))
+        results.append((result, *slopes))
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    parts = [torch.randn(4, 10, 4), repeated_part(torch.randn(4, 1, 4), (1, 10, 1))]
+    other = nn.Linear(16, 3)  # takes two rows at once
+    assert implementation("linear_of_parts", parts, other, 2, shape=(-1, 16)) == "reference"
+    assert linear_of_parts(parts, other, 2, shape=(-1, 16)).shape == (20, 3)
+    with pytest.raises(RuntimeError):
+        linear_of_parts(parts, nn.Linear(8, 6), 2, shape=(3, -1, 8))
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_only_some_need_gradients(name: str) -> None:
     shapes, source, target = LAYOUTS[name]

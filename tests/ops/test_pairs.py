@@ -70,6 +70,17 @@ def test_results_and_both_derivatives(name: str, layout: str) -> None:
     assert ours[0].is_contiguous() and not OPS[name](x, y, dim)._is_view()
 
 
+@pytest.mark.parametrize("name", [name for name in OPS if name != "pairwise_cosine"])
+@pytest.mark.parametrize("layout", ["batches", "features in front", "rows of rows"])
+def test_a_dimension_of_size_one_that_is_kept(name: str, layout: str) -> None:
+    first, second, dim = LAYOUTS[layout]
+    x, y = torch.randn(first, dtype=torch.float64), torch.randn(second, dtype=torch.float64)
+    for number in (dim, dim - x.dim() if dim >= 0 else dim + x.dim()):
+        ours = OPS[name](x, y, number, keepdim=True)
+        torch.testing.assert_close(ours, REFERENCES[name](x, y, number, keepdim=True))
+        assert ours.is_contiguous() and not ours._is_view()
+
+
 @pytest.mark.parametrize("distance", [1e-1, 1e-3, 1e-6])
 @pytest.mark.parametrize("offset", [0, 1000])
 def test_near_points_far_from_the_origin_keep_their_distance(distance: float, offset: int) -> None:

@@ -757,6 +757,29 @@ class Noisy(nn.Module):
         return self.net(rate * x + (1 - rate) * noise) - noise
 
 
+class Trajectories(nn.Module):
+    """Predicts the steps of five objects together from each third one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.LSTM(5 * 16, 5 * 16)
+
+    def forward(self, inputs: Any, prediction_steps: Any) -> Any:
+        results: list[Any] = []
+        hidden = None
+        for step in range(inputs.size(2) - 1):
+            ins = inputs[:, :, step, :] if not step % prediction_steps else results[step - 1]
+            x, hidden = self.rnn(ins.reshape(1, ins.size(0), -1), hidden)
+            results.append(ins + x[0].view(ins.shape))
+        return torch.stack(results, 2)
+
+
+def test_a_size_that_only_its_product_with_another_tells() -> None:
+    call = calls(Trajectories())[0]
+    arguments: list[Any] = [*call.args, *call.kwargs.values()]
+    assert arguments[0].shape[1::2] == (5, 16) and arguments[1] == 3
+
+
 def test_an_index_for_each_row() -> None:
     spec = input_guesses.find_accepted(Noisy().eval()).spec
     assert (spec["t"].kind, spec["t"].dims) == ("ids", (BATCH,))

@@ -103,3 +103,55 @@ def test_an_init_with_effects_is_not_left_out(
     (verdict,) = verify(file, changed.encode())
     assert verdict.status == "unproven"
     assert "does not import: ModuleNotFoundError" in verdict.reason
+
+
+SCRIPT = """\
+import torch
+from torch import nn
+
+from sizes import *
+from scaling import scale
+
+{read}
+
+
+class Layer(nn.Module):
+    def __init__(self, width=WIDTH):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return scale(self.linear(x)) + 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("scaling", "sum_", "status"),
+    [
+        ("scale", "1 + {}", "proved"),
+        ("scale", "2 + {}", "refuted"),
+        ("other", "1 + {}", "unproven"),
+    ],
+)
+def test_a_script_imports_its_neighbours_by_their_names(
+    scaling: str, sum_: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of scripts may have an `__init__.py`; a neighbour counts where it has the names."""
+    monkeypatch.chdir(tmp_path)
+    file = in_package(tmp_path, "")
+    (file.parent / "scaling.py").write_text(f"def {scaling}(x):\n    return x * 2\n")
+    read = "text = open('no/such/text.txt').read()" if status == "proved" else "text = ''"
+    original = SCRIPT.replace("{read}", read)
+    file.write_text(original)
+    changed = original.replace("scale(self.linear(x)) + 1", sum_.format("scale(self.linear(x))"))
+    (verdict,) = verify(file, changed.encode())
+    assert verdict.status == status, verdict.reason
+    if status == "unproven":
+        assert "does not import: ImportError: cannot import name 'scale'" in verdict.reason
+    elif status == "refuted":
+        script = [sys.executable, str(verdict.evidence["reproducer"])]
+        run = subprocess.run(script, capture_output=True, text=True, check=False, timeout=120)
+        assert (run.returncode, run.stderr) == (1, "")
+    else:
+        domain: Any = verdict.evidence["domain"]
+        assert any("without the statements on lines 7" in line for line in domain["import"])

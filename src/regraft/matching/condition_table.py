@@ -68,6 +68,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "first_only": (1, 1, uses.first_only),
     "joins_enlarged": (2, 2, shapes.joins_enlarged),
     "part_of": (2, 2, shapes.part_of),
+    "different_dimensions": (2, 2, shapes.different_dimensions),
     "reduces_tensor": (2, 2, shapes.reduces_tensor),
     "attended_heads": (1, 1, attention.attended_heads),
     "returned_for": (3, 3, _returned_for),

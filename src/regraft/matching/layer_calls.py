@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from regraft.dsl.syntax import Var, Wildcard
 from regraft.matching.arguments import default_arguments, describe_node, is_same_value
@@ -11,27 +12,35 @@ from regraft.matching.pattern import OWN_CLASS, LayerPattern, Pattern, PatternNo
 from regraft.structure import guards
 from regraft.structure.called_layers import bind_inputs, computed_op, layer_inputs
 from regraft.structure.guards import Guard
+from regraft.structure.layers import SEQUENTIAL
 from regraft.structure.library_activations import may_compute
 from regraft.structure.model import MISSING, Layer, Node, Value
 from regraft.structure.optable import LayerType, table
 
+# The ops of Regraft that take a Sequential in the place of its first module.
+TAKING_CONTAINERS = frozenset({"regraft.ops.linear_of_parts"})
+
 
 def may_be_passed_whole(pattern: Pattern, pattern_node: PatternNode, node: Node) -> bool:
     """Return whether a call may be that of a layer which an op of Regraft gets as it is."""
-    return pattern_node.layer in pattern.passed_whole and can_be_layer(node, pattern_node)
+    return pattern_node.layer in pattern.passed_whole and can_be_layer(pattern, pattern_node, node)
 
 
-def can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
+def can_be_layer(pattern: Pattern, pattern_node: PatternNode, node: Node) -> bool:
     """Return whether a call may turn out, when the model runs, to be that of the layer in a
     pattern: its layer may be of several types of torch.nn, one of them the pattern's, or is
-    replaced later; if the rule names several types, also a layer that the configuration chooses."""
+    replaced later; if the rule names several types, also a layer that the configuration chooses.
+    A Sequential counts as its first module where the pattern's op takes it."""
     if node.layer is None or possible_inputs(node, pattern_node) is None:
         return False
-    certain_layers = [layer for layer in node.layer.layers if not layer.choice]
+    layers: Sequence[Layer] = node.layer.layers
+    if pattern.kernel in TAKING_CONTAINERS:
+        layers = [head for layer in layers for head in _heads(layer)]
+    certain_layers = [layer for layer in layers if not layer.choice]
     types = {layer.type for layer in certain_layers if layer.type}
     if any(table().layer(layer_type) is None for layer_type in types):
         return False
-    if len(certain_layers) < len(node.layer.layers):
+    if len(certain_layers) < len(layers):
         return pattern_node.chosen
     return len(certain_layers) > 1 and _may_be_built(node, pattern_node.name, certain_layers)
 
@@ -42,6 +51,16 @@ def _may_be_built(node: Node, name: str, layers: Sequence[Layer]) -> bool:
     type."""
     types = {layer.type for layer in layers if _can_hold(node.guard, layer.guard)}
     return name in types and (len(node.args) == 1 or types <= {name, ""})
+
+
+def _heads(layer: Layer) -> tuple[Layer, ...]:
+    """Return the layers that may be the first module of a Sequential whose modules are known, built
+    where it is; any other layer as it is."""
+    if layer.type != SEQUENTIAL or not layer.items:
+        return (layer,)
+    return tuple(
+        replace(head, guard=guards.conjoin(layer.guard, head.guard)) for head in layer.items[0]
+    )
 
 
 def possible_inputs(node: Node, pattern_node: PatternNode) -> dict[str, Value] | None:

@@ -96,7 +96,9 @@ def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
         )
     if pattern.anchor.layer in pattern.passed_whole:
         candidates += tuple(
-            node for node in body.index.get("call", ()) if can_be_layer(node, pattern.anchor)
+            node
+            for node in body.index.get("call", ())
+            if can_be_layer(pattern, pattern.anchor, node)
         )
     return candidates
 

@@ -49,7 +49,7 @@ def linear_of_parts(
     precision, under autocast, and where the call is traced or compiled.
 
     matrix  a tensor `(K, N)` instead of a layer, for which the layer is None
-    shape   the concatenation is viewed in this shape before it is multiplied by the matrix
+    shape   the concatenation is viewed in this shape before it is multiplied
     """
     described = _with_enlarged(parts)
     head = None if described is None else _head_of(layer, matrix, shape)
@@ -57,9 +57,8 @@ def linear_of_parts(
     if head is None or columns is None:
         return linear_of_parts_reference(parts, layer, dim, matrix=matrix, shape=shape)
     result = _sum_of_products(columns, head, parts[0].shape)
-    if matrix is None:
-        return _call_tail(layer, result) if type(layer) is nn.Sequential else result
-    return result if shape is None else _viewed(result, shape)
+    result = result if shape is None else _viewed(result, shape)
+    return _call_tail(layer, result) if type(layer) is nn.Sequential else result
 
 
 def linear_of_parts_reference(
@@ -67,11 +66,8 @@ def linear_of_parts_reference(
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
     joined = torch.cat(whole_parts(parts), dim)
-    result: torch.Tensor
-    if matrix is None:
-        result = layer(joined)
-    else:
-        result = torch.matmul(joined if shape is None else joined.view(shape), matrix)
+    joined = joined if shape is None else joined.view(shape)
+    result: torch.Tensor = layer(joined) if matrix is None else torch.matmul(joined, matrix)
     return result
 
 
@@ -114,11 +110,13 @@ def _head_of(layer: Any, matrix: Any, shape: Any) -> _Weights | None:
     if matrix is None:
         if type(layer) is nn.Sequential and len(layer) and is_plain(layer, nn.Sequential):
             layer = next(iter(layer))
-        return _weights_of(layer) if is_plain(layer, nn.Linear) else None
-    if not are_tensors(matrix) or matrix.dim() != 2:
-        return None
-    keeps_rows = shape is None or (type(shape) is tuple and shape[-1:] == matrix.shape[:1])
-    return _Weights(matrix.t(), None) if keeps_rows else None
+        head = _weights_of(layer) if is_plain(layer, nn.Linear) else None
+    else:
+        is_matrix = are_tensors(matrix) and matrix.dim() == 2
+        head = _Weights(matrix.t(), None) if is_matrix else None
+    if head is None or shape is None:
+        return head
+    return head if type(shape) is tuple and shape[-1:] == (head.in_features,) else None
 
 
 def _weights_of(layer: nn.Linear) -> _Weights | None:

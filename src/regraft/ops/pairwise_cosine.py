@@ -49,28 +49,29 @@ def pairwise_cosine_implementation(
 
 
 def pairwise_product(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, keepdim: bool = False, expanded: bool = False
 ) -> torch.Tensor:
-    """Return `(x * y).sum(dim)` without tensors of the broadcast shape, where `x` and `y` are
-    broadcast against each other.
+    """Return `(x * y).sum(dim, keepdim)` without tensors of the broadcast shape, where `x` and `y`
+    are broadcast against each other.
 
     Shapes, exclusions and `expanded`: as `pairwise_cosine`.
     """
     pairs = pairs_of(x, y, dim, least=_LEAST_FACTORS, expanded=expanded)
     if pairs is None:
-        return pairwise_product_reference(x, y, dim, expanded=expanded)
-    return without_view(torch.bmm(pairs.first, pairs.second.mT).reshape(*pairs.sizes.shape))
+        return pairwise_product_reference(x, y, dim, keepdim=keepdim, expanded=expanded)
+    products = torch.bmm(pairs.first, pairs.second.mT).reshape(*pairs.sizes.shape)
+    return without_view(products.unsqueeze(dim) if keepdim else products)
 
 
 def pairwise_product_reference(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, keepdim: bool = False, expanded: bool = False
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
-    return (x * y).sum(dim)
+    return (x * y).sum(dim, keepdim=keepdim)
 
 
 def pairwise_product_implementation(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, keepdim: bool = False, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
     return (

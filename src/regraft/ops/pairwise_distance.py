@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from regraft.ops.pairs import Pairs, pairs_of
-from regraft.ops.plain import are_kernels_forced
+from regraft.ops.plain import are_kernels_forced, without_view
 
 # A squared distance is exact enough if it is no smaller part of the sum of both squared lengths.
 _NEAR = 0.125
@@ -22,10 +22,10 @@ Places = tuple[torch.Tensor, ...]  # an index for each dimension
 
 
 def squared_distances(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, keepdim: bool = False, expanded: bool = False
 ) -> torch.Tensor:
-    """Return `((x - y) ** 2).sum(dim)` without the differences, where `x` and `y` are broadcast
-    against each other.
+    """Return `((x - y) ** 2).sum(dim, keepdim)` without the differences, where `x` and `y` are
+    broadcast against each other.
 
     Shapes: as the composition, such as `(N, 1, D)` and `(1, K, D)` to `(N, K)`. By the binomial
     formula it is a matrix product. That cancels where two points are nearer to each other than to
@@ -39,29 +39,30 @@ def squared_distances(
     if pairs is not None:
         squares, near = _squares(pairs)
         if _are_few(near, squares):
-            return _with_near(squares, near, pairs, _sum_of_squares)
-    return squared_distances_reference(x, y, dim)
+            squares = _with_near(squares, near, pairs, _sum_of_squares)
+            return without_view(squares.unsqueeze(dim)) if keepdim else squares
+    return squared_distances_reference(x, y, dim, keepdim=keepdim)
 
 
 def squared_distances_reference(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, keepdim: bool = False, expanded: bool = False
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
-    return ((x - y) ** 2).sum(dim)
+    return ((x - y) ** 2).sum(dim, keepdim=keepdim)
 
 
 def squared_distances_implementation(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, keepdim: bool = False, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
     return _implementation(pairs_of(x, y, dim, least=_LEAST_DIFFERENCES, expanded=expanded))
 
 
 def distances(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, keepdim: bool = False, expanded: bool = False
 ) -> torch.Tensor:
-    """Return `torch.norm(x - y, dim=dim)` without the differences, where `x` and `y` are broadcast
-    against each other.
+    """Return `torch.norm(x - y, dim=dim, keepdim=keepdim)` without the differences, where `x` and
+    `y` are broadcast against each other.
 
     Shapes, exclusions and `expanded`: as `squared_distances`. The gradient of a distance of zero is
     zero, as that of the norm.
@@ -72,19 +73,20 @@ def distances(
         if _are_few(near, squares):
             if near[0].numel():  # a root has no gradient at zero
                 squares = squares.index_put(near, squares.new_ones(()))
-            return _with_near(squares.sqrt(), near, pairs, _length)
-    return distances_reference(x, y, dim)
+            lengths = _with_near(squares.sqrt(), near, pairs, _length)
+            return without_view(lengths.unsqueeze(dim)) if keepdim else lengths
+    return distances_reference(x, y, dim, keepdim=keepdim)
 
 
 def distances_reference(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, keepdim: bool = False, expanded: bool = False
 ) -> torch.Tensor:
     """Compute the composition that the op replaces."""
-    return torch.norm(x - y, dim=dim)
+    return torch.norm(x - y, dim=dim, keepdim=keepdim)
 
 
 def distances_implementation(
-    x: torch.Tensor, y: torch.Tensor, dim: int, *, expanded: bool = False
+    x: torch.Tensor, y: torch.Tensor, dim: int, *, keepdim: bool = False, expanded: bool = False
 ) -> str:
     """Name the implementation for these arguments: "matmul" or "reference"."""
     return _implementation(_norm_pairs(x, y, dim, expanded))

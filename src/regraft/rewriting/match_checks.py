@@ -146,11 +146,12 @@ class MatchChecks:
         function, is matched in part only: it is replaced as a unit or not at all. Also raise it
         where a method of `self` that only passes a matched value on would no longer be called."""
         for expr, value in self.match.body.compound.items():
+            name = self.match.body.inlined.get(expr) or ""
             matched_nodes = [node for node in self.match.nodes if node.expr is expr]
-            if matched_nodes:
+            if not matched_nodes:
+                self._check_passing_method(expr, name)
+            elif name or not any(_is_whole_call(node, value) for node in matched_nodes):
                 self._check_matched_call(expr, value, matched_nodes)
-            else:
-                self._check_passing_method(expr, self.match.body.inlined.get(expr) or "")
 
     def _check_matched_call(
         self, expr: ast.AST, value: Value, matched_nodes: Sequence[Node]
@@ -251,6 +252,12 @@ class MatchChecks:
         matched = [value for inner in self.match.nodes for value in inner.args.values()]
         values = [*matched, *self.match.bindings.values()]
         return bool(written) and all(written.isdisjoint(possible_sources(v)) for v in values)
+
+
+def _is_whole_call(node: Node, value: Value) -> bool:
+    """Return whether a node with the output `value` is a call of a module that may be a Sequential;
+    the kernel is given the module whole."""
+    return node.op == "call" and node.output is value
 
 
 def _has_as_target(node: Node, value: Value) -> bool:

@@ -10,14 +10,12 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
+from regraft.matching.layer_calls import TAKING_CONTAINERS
 from regraft.matching.result import Holds, Match, Test
 from regraft.rewriting.single_output import Rewriter
 from regraft.source.imports import Imports
 from regraft.source.qualified_names import dotted
 from regraft.structure.model import Layer, Node, Value
-
-# the ops that take a Sequential in the place of a layer
-_TAKING_CONTAINERS = frozenset({"regraft.ops.linear_of_parts"})
 
 
 def ends_in_sequential(match: Match) -> bool:
@@ -26,7 +24,7 @@ def ends_in_sequential(match: Match) -> bool:
     False for a call with other than one positional argument, and for a match with conditions to
     test at run time."""
     call = match.root.expr
-    if match.pattern.kernel not in _TAKING_CONTAINERS or not isinstance(call, ast.Call):
+    if match.pattern.kernel not in TAKING_CONTAINERS or not isinstance(call, ast.Call):
         return False
     if not match.root.member or match.root.possible or _container_path(match, call) is None:
         return False

@@ -24,6 +24,7 @@ class Names:
                  ...`), which resolve to nothing
     bound        all names that the module's top level binds
     rebound      names that functions declare `global`
+    numbers      names that are bound to numbers alone, each with whether all of them are integers
     """
 
     qualified: Mapping[str, str]
@@ -32,6 +33,7 @@ class Names:
     ambiguous: frozenset[str] = field(default=frozenset())
     bound: frozenset[str] = field(default=frozenset())
     rebound: frozenset[str] = field(default=frozenset())
+    numbers: Mapping[str, bool] = field(default_factory=dict)
 
     def resolve(self, expression: ast.expr) -> str | None:
         """Return the qualified name of a dotted expression.
@@ -151,6 +153,14 @@ def _global_names(tree: ast.Module) -> frozenset[str]:
     return frozenset(name for declaration in declarations for name in declaration.names)
 
 
+def _number_type(value: ast.expr) -> type | None:
+    """Return the type of a number that the source writes, with a sign or not; None for any other
+    expression."""
+    if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub | ast.UAdd):
+        value = value.operand
+    return type(value.value) if isinstance(value, ast.Constant) else None
+
+
 _DEFINITION = ""  # a class or function of the file
 _PLAIN_VALUE = "="
 _UNCERTAIN = "?"
@@ -165,6 +175,7 @@ class _Bindings:
                  _PLAIN_VALUE or _UNCERTAIN; a name with several of them is ambiguous
     definitions  name → the last class or function of that name
     stars        modules imported with `*`
+    values       name → the values that assignments bind it to
     """
 
     package: str
@@ -173,6 +184,7 @@ class _Bindings:
         default_factory=dict
     )
     stars: list[str] = field(default_factory=list)
+    values: dict[str, list[ast.expr]] = field(default_factory=dict)
 
     def add(self, statement: ast.stmt) -> None:
         """Add the names that a statement binds."""
@@ -201,7 +213,15 @@ class _Bindings:
             ambiguous,
             frozenset(self.candidates),
             rebound,
+            {} if self.stars else dict(self._numbers()),
         )
+
+    def _numbers(self) -> Iterator[tuple[str, bool]]:
+        """Yield each name that nothing but numbers is bound to, with whether they are integers."""
+        for name, values in self.values.items():
+            types = set(map(_number_type, values))
+            if self.candidates[name] == {_PLAIN_VALUE} and types <= {int, float}:
+                yield name, types == {int}
 
     def _add_candidate(self, name: str, candidate: str) -> None:
         """Add an object that a name may stand for."""
@@ -233,6 +253,7 @@ class _Bindings:
         for target in _targets(statement):
             if isinstance(target, ast.Name):
                 self._add_candidate(target.id, alias or _PLAIN_VALUE)
+                self.values.setdefault(target.id, []).append(value)
 
     def _add_head_stores(self, statement: ast.stmt) -> None:
         """Mark names as ambiguous that a statement binds in its head: loop targets, tuples, `with

@@ -71,6 +71,8 @@ def _name(frame: Frame, expr: ast.expr) -> Value:
     if expr.id in names.rebound:
         # any call may change it
         return frame.node("call", {}, expr, effect=True, spelling=expr.id).output
+    if expr.id in names.numbers:
+        return frame.global_(qualified, "int" if names.numbers[expr.id] else "scalar")
     return frame.global_(qualified, _kind_of_name(qualified))
 
 

@@ -75,6 +75,17 @@ def reduces_tensor(args: Arguments, scope: Scope) -> str:
     return ""
 
 
+def different_dimensions(args: Arguments, scope: Scope) -> str:
+    """Return a reason unless two values are numbers of different dimensions of any tensor: both
+    counted from the front, or both from the end."""
+    constants = [value.const for value in map(scope.value, args) if value is not None]
+    match constants:
+        case [int(first), int(second)] if first != second and (first < 0) == (second < 0):
+            return ""
+    names = " and ".join(map(variable_text, args))
+    return f"{names} are not known to be different dimensions"
+
+
 def matrix(args: Arguments, scope: Scope) -> str:
     """Return a reason unless a tensor has two dimensions as far as the source says."""
     value = scope.value(args[0])

@@ -9,12 +9,13 @@ import importlib
 import importlib.util
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from regraft.source.object_reference import load_source
-from regraft.source.qualified_names import REPOSITORY_MARKS, root_and_package
+from regraft.source.qualified_names import REPOSITORY_MARKS, module_names, root_and_package
 from regraft.verification.child.error_text import shorten_error
 from regraft.verification.child.missing_modules import without_missing_modules
 from regraft.verification.child.package_stand_ins import import_packages, left_out_packages
@@ -81,24 +82,25 @@ def _import_without_packages(
 
 
 def _import_original(path: Path, name: str) -> ModuleType:
-    """Import a file to which `package_of` assigns the dotted `name`; a file without a package is
-    loaded from its path under its stem with ORIGINAL, in part where a statement of it fails. Raises
+    """Import a file to which `package_of` assigns the dotted `name`, in part where a statement of
+    it fails; a file without a package is loaded from its path under its stem with ORIGINAL. Raises
     ImportError where the name leads to another file."""
     if "." not in name:
-        return _load_script_or_file(path, path.stem + ORIGINAL)
-    module = importlib.import_module(name)
+        name = path.stem + ORIGINAL
+        return _load_whole_or_in_part(functools.partial(load_source, path, name), path, name)
+    module = _load_whole_or_in_part(functools.partial(importlib.import_module, name), path, name)
     loaded = Path(str(module.__file__)).resolve()
     if loaded != path.resolve():
         raise ImportError(f"{name} was imported from {loaded}, not from {path}")
     return module
 
 
-def _load_script_or_file(path: Path, name: str) -> ModuleType:
-    """Import a file under a name, and return the module. Where a statement at the module level of
+def _load_whole_or_in_part(load: Callable[[], ModuleType], path: Path, name: str) -> ModuleType:
+    """Return the module of a file, which a function loads. Where a statement at the module level of
     the file fails, but not because something cannot be imported, the file is imported without it
-    (`load_script`)."""
+    under a name (`load_script`)."""
     try:
-        return load_source(path, name)
+        return load()
     except (Exception, SystemExit) as error:
         failing = failing_statement(path, error)
         if not failing:
@@ -109,7 +111,11 @@ def _load_script_or_file(path: Path, name: str) -> ModuleType:
 def _folder_above(path: Path, package: str) -> Path | None:
     """Return the nearest folder above a file, not beyond its repository, that has a package or
     module of a name, also below `src`; None where there is none. What is inside a package is left
-    out: its parts have longer names, and a package that is missing may have the name of one."""
+    out: its parts have longer names, and a package that is missing may have the name of one. Only
+    the file's own folder counts, too, where a module of it has all that the file imports by the
+    name: such a file is run as a script, whatever `__init__.py` is beside it."""
+    if _is_beside(path, package):
+        return path.resolve().parent
     for folder in path.resolve().parents[:-1]:
         for place in (folder, folder / "src"):
             has_name = (place / package).is_dir() or (place / f"{package}.py").is_file()
@@ -118,6 +124,25 @@ def _folder_above(path: Path, package: str) -> Path | None:
         if any((folder / mark).exists() for mark in REPOSITORY_MARKS):
             return None
     return None
+
+
+def _is_beside(path: Path, module: str) -> bool:
+    """Return whether a file imports names from a module, and a file of this name in its folder
+    binds all of them; a star is all that it binds."""
+    neighbour = path.with_name(f"{module}.py")
+    if neighbour == path or not neighbour.is_file():
+        return False
+    imports = [
+        node
+        for node in ast.parse(path.read_bytes()).body
+        if isinstance(node, ast.ImportFrom) and node.module == module and not node.level
+    ]
+    wanted = {alias.name for node in imports for alias in node.names}
+    try:
+        tree = ast.parse(neighbour.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return bool(wanted) and wanted <= {"*", *module_names(tree, "").bound}
 
 
 def missing_packages(path: Path) -> list[str]:

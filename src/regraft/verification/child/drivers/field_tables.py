@@ -233,14 +233,16 @@ GUESSES: tuple[tuple[str, Any], ...] = (
     # small numbers and rates
     (r"(^|_)(eps|epsilon)$|_eps(ilon)?$", 1e-6),
     (r"drop|^p$|_prob$|_p$", 0.1),
-    # sampling of tokens, and steps of diffusion
+    # sampling of tokens, steps of diffusion, numbers of steps
     (r"^(time_?)?step(_index)?$", 1),
-    (r"^max_(new_)?(tokens|steps)$", 3),
+    (r"^max_(new_)?(tokens|steps)$|(^|_)(steps|epochs)$", 3),
     (r"^temperature$|^top_p$", 0.8),
     (r"^top_k$", 2),
     # factors of widths, and numbers of blocks
     (r"(ratio|factor|multiplier|mult)$|^expan(d|sion)$", 2),
     (r"(^|_)(blocks?|units|repeats?)$", 2),
+    # numbers of what a model relates to one another
+    (r"^(n|num)_(atoms|nodes|agents|objects|entities)$", 5),
     # vocabularies, layers and positions
     (r"type_vocab", 2),
     (r"vocab|num_embeddings", 99),

@@ -100,7 +100,7 @@ PLAIN_TYPES = frozenset({"int", "float", "bool", "str"})
 PLAIN_INPUTS = Names(
     r"^(eps|epsilon|dim|p|dropout|training|scale|scaling|n_rep)$"
     r"|^(num_|is_|output_|use_|return_)|^max_(new_)?(tokens|steps)$|^(temperature|top_[kp])$"
-    r"|^(max_)?(seq|sequence)_?len(gth)?$|^(n_)?steps$"
+    r"|^(max_)?(seq|sequence)_?len(gth)?$|(^|_)steps$"
 )
 DIMENSION_INPUT, LAST_DIMENSION = "dim", -1
 

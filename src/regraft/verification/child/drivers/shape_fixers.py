@@ -159,15 +159,22 @@ def _fitting_widths(own_width: int, width: int, wanted_width: int) -> Iterator[i
 
 
 def fit_proportion(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs in which one fixed dimension is larger or smaller in the proportion in which a
-    layer takes more or fewer features than it got."""
+    """Yield inputs in which one dimension, first each fixed one, then each other one but the batch,
+    is larger or smaller in the proportion in which a layer takes more or fewer features than it
+    got."""
     wanted = int(match["wanted"] or match["wanted_width"])
     actual = int(match["actual"] or match["actual_width"])
-    for name, slot in problem.spec.items():
-        for axis, dim in enumerate(slot.dims):
-            if actual and not dim.of and dim.factor > 1 and dim.factor * wanted % actual == 0:
-                dims = _with_dim(slot.dims, (axis,), Dim(dim.factor * wanted // actual))
-                yield with_changed_slot(problem.spec, name, dims=dims)
+    places = [
+        (name, axis, dim)
+        for name, slot in problem.spec.items()
+        for axis, dim in enumerate(slot.dims)
+        if dim.of != "batch"
+    ]
+    for name, axis, dim in sorted(places, key=lambda place: bool(place[2].of)):
+        if actual and dim.at(SIZE) * wanted % actual == 0:
+            fitted = Dim(dim.at(SIZE) * wanted // actual)
+            dims = _with_dim(problem.spec[name].dims, (axis,), fitted)
+            yield with_changed_slot(problem.spec, name, dims=dims)
 
 
 def exchange_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
