@@ -250,7 +250,7 @@ def with_few_choices(call: Call) -> Call:
     def raise_in_leaf(leaf: Any) -> Any:
         """Return a floating tensor with one number of each row raised above all others; any other
         argument as it is."""
-        if not has_real_numbers(leaf) or leaf.dim() < 2 or leaf.shape[-1] < FEW:
+        if not has_real_numbers(leaf) or leaf.dim() < 2 or 0 in leaf.shape or leaf.shape[-1] < FEW:
             return leaf
         chosen = torch.randint(0, FEW, (*leaf.shape[:-1], 1), generator=generator)
         height = (leaf.amax() - leaf.amin() + 1).expand(chosen.shape)
