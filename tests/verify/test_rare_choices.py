@@ -14,8 +14,6 @@ from verdicts import verdict_on  # noqa: E402
 from regraft.verification.child.call_arguments import Call  # noqa: E402
 from regraft.verification.child.checks.mask_variants import binary_mask_calls  # noqa: E402
 from regraft.verification.child.checks.value_variants import with_few_choices  # noqa: E402
-from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Slot  # noqa: E402
-from regraft.verification.child.drivers.slot_values import make_call  # noqa: E402
 from regraft.verification.child.parameter_alterations import FEW_ROWS, alteration_of  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -34,26 +32,6 @@ def collapse(scores, lengths, blank: int = 0):
             previous = token
         rows.append(kept)
     return rows
-"""
-CHAIN = """\
-import torch
-from torch import nn
-
-
-class Chain(nn.Module):
-    def __init__(self, tags=5):
-        super().__init__()
-        self.end = nn.Parameter(torch.randn(tags))
-        self.steps = nn.Parameter(torch.randn(tags, tags))
-
-    def forward(self, emissions, tags, mask):
-        rows = torch.arange(len(emissions))
-        score = emissions[rows, 0, tags[:, 0]]
-        for t in range(1, emissions.shape[1]):
-            step = self.steps[tags[:, t - 1], tags[:, t]] + emissions[rows, t, tags[:, t]]
-            score = score + step * mask[:, t]
-        last = mask.long().sum(1) - 1
-        return score + self.end[tags[rows, last]]
 """
 BLOCK = """\
 import torch
@@ -95,13 +73,6 @@ def test_masks_of_zeros_become_ones_and_zeros() -> None:
     assert not list(binary_mask_calls(Call((x,), {}), {"x": x}))
 
 
-def test_tokens_below_a_small_number_begin_with_zero() -> None:
-    for limit, lowest in ((2, 0), (5, 0), (99, 3)):
-        call = make_call({"tags": Slot("ids", (BATCH, LENGTH), limit)}, (8, 32), 0)
-        assert int(call.kwargs["tags"].min()) == lowest
-        assert len(call.kwargs["tags"].unique()) > 1
-
-
 @pytest.mark.slow
 def test_a_repeated_choice_is_compared(tmp_path: Path) -> None:
     before = "kept.append(token)\n            previous = token"
@@ -111,12 +82,6 @@ def test_a_repeated_choice_is_compared(tmp_path: Path) -> None:
         tmp_path, COLLAPSE, "token != blank and token != previous", "token not in (blank, previous)"
     )
     assert right.status == "proved", right
-
-
-@pytest.mark.slow
-def test_a_length_that_a_mask_counts_is_compared(tmp_path: Path) -> None:
-    wrong = verdict_on(tmp_path, CHAIN, "tags[rows, last]", "tags[:, -1]")
-    assert wrong.status == "refuted" and "ones and zeros" in wrong.reason
 
 
 @pytest.mark.slow

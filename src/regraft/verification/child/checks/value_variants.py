@@ -208,7 +208,7 @@ def with_offset(call: Call) -> Call:
         """Return a floating tensor that is no mask plus 1000, any other argument as it is."""
         return leaf + 1e3 if has_real_numbers(leaf) else leaf
 
-    return map_call(call, move_leaf, "values: all numbers near 1000", VALUES)
+    return map_call(call, move_leaf, "values: all numbers near 1000", EXTREME)
 
 
 def tenth_of(call: Call) -> Call:

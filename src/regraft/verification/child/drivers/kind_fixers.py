@@ -138,10 +138,10 @@ def lower_numbers(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 
 def lower_token_ids(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
-    """Yield inputs with one parameter's token ids below the size that the error states, then below
-    2, for each such parameter."""
+    """Yield inputs with one parameter's token ids below 2, then below the size that the error
+    states, for each such parameter."""
     stated_size = re.search(r"out of bounds for dimension \d+ with size (\d+)", problem.failed.text)
-    for limit in (*((int(stated_size[1]),) if stated_size else ()), 2):
+    for limit in (2, *((int(stated_size[1]),) if stated_size else ())):
         for name, slot in problem.spec.items():
             if slot.kind == "ids" and slot.limit > limit:
                 yield with_changed_slot(problem.spec, name, limit=limit)

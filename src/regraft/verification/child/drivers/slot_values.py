@@ -76,9 +76,8 @@ def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
 
 def _make_ids(slot: Slot, shape: Shape, generator: Any) -> Any:
     """Return random token ids; tokens that have places occur in these places only, at the start of
-    each row. Where fewer ids are left from the lowest one on than are below it, they begin with 0:
-    among few different tokens places are equal by chance."""
-    lowest = slot.lowest if slot.limit > 2 * slot.lowest else min(0, slot.limit - 1)
+    each row."""
+    lowest = min(slot.lowest, slot.limit - 1)
     ids = torch.randint(lowest, slot.limit, shape, generator=generator)
     for token, _ in slot.places:
         ids = ids.masked_fill(ids == token, 0)
