@@ -10,9 +10,13 @@ from regraft.matching.arguments import default_arguments, describe_node, is_same
 from regraft.matching.constants import is_certainly
 from regraft.matching.pattern import OWN_CLASS, LayerPattern, Pattern, PatternNode
 from regraft.structure import guards
-from regraft.structure.called_layers import bind_inputs, computed_op, layer_inputs
+from regraft.structure.called_layers import (
+    bind_inputs,
+    computed_op,
+    is_known_sequential,
+    layer_inputs,
+)
 from regraft.structure.guards import Guard
-from regraft.structure.layers import SEQUENTIAL
 from regraft.structure.library_activations import may_compute
 from regraft.structure.model import MISSING, Layer, Node, Value
 from regraft.structure.optable import LayerType, table
@@ -56,7 +60,7 @@ def _may_be_built(node: Node, name: str, layers: Sequence[Layer]) -> bool:
 def _heads(layer: Layer) -> tuple[Layer, ...]:
     """Return the layers that may be the first module of a Sequential whose modules are known, built
     where it is; any other layer as it is."""
-    if layer.type != SEQUENTIAL or not layer.items:
+    if not is_known_sequential(layer):
         return (layer,)
     return tuple(
         replace(head, guard=guards.conjoin(layer.guard, head.guard)) for head in layer.items[0]

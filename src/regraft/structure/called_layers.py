@@ -23,12 +23,12 @@ def computed_op(qualified: str) -> str | None:
 def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST) -> Value:
     """Return the value of a call of a module: that of its operation when the type is known, else of
     an opaque call, before which stand the nodes of each `Sequential` that the module may be."""
-    if len(arguments[0]) != 1 or not any(map(_is_known_sequential, callee.layers)):
+    if len(arguments[0]) != 1 or not any(map(is_known_sequential, callee.layers)):
         return _single_layer_call(frame, callee, arguments, expr)
     if len(callee.layers) == 1:
         value = _sequential_value(frame, callee, callee.layers[0], arguments[0][0], expr)
     else:
-        for layer in filter(_is_known_sequential, callee.layers):
+        for layer in filter(is_known_sequential, callee.layers):
             _record_possibility(frame, callee, layer, expr)
         value = call(frame, callee, arguments, expr, "")
     frame.compound[frame.site or expr] = value
@@ -53,7 +53,7 @@ def _single_layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: 
     return _layer_operation(frame, callee, layer_type, layer_type.op, inputs, expr)
 
 
-def _is_known_sequential(layer: Layer) -> bool:
+def is_known_sequential(layer: Layer) -> bool:
     """Return whether a layer is a `Sequential` whose modules are known."""
     return layer.type == SEQUENTIAL and bool(layer.items)
 

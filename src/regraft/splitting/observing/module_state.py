@@ -25,8 +25,7 @@ class State:
         self.referenced: list[Any] = []
         self.snapshots: dict[tuple[str, str], Any] = {}
         for path, module in model.named_modules():
-            own_tensors = {**module._parameters, **module._buffers}  # for their names
-            for key, value in {**own_tensors, **vars(module)}.items():
+            for key, value in vars(module).items():
                 self.snapshots[path, key] = self.freeze(value, 0)
             for kind in type(module).__mro__:
                 if not (kind is object or kind.__module__.startswith("torch.")):

@@ -202,8 +202,11 @@ class Calls(ListChanges):
                 if len(value.values) > 1
                 else None
             )
-        total: Value = self.sum_of_tensors(value.values) or Const(0)
-        for element in () if isinstance(total, Tensor) else value.values:
+        sum_of_tensors = self.sum_of_tensors(value.values)
+        if sum_of_tensors is not None:
+            return sum_of_tensors
+        total: Value = Const(0)
+        for element in value.values:
             total = number_arithmetic.arithmetic(self.graph, "+", total, element)
         return total
 

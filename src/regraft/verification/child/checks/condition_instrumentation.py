@@ -4,7 +4,7 @@ results at run time."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -249,10 +249,8 @@ class ReportingTransformer(ast.NodeTransformer):
         for it."""
         number = self._add_condition(node.lineno, ast.unparse(node), wanted)
         self.generic_visit(node)
-        name = ast.Constant(self._change.definition)
-        arguments = [name, ast.Constant(number), node.func, *node.args]
-        report = ast.Call(ast.Name(CALL, ast.Load()), arguments, node.keywords)
-        return ast.copy_location(report, node)
+        arguments = (node.func, *node.args)
+        return self._reporting_call(CALL, node, number, *arguments, keywords=node.keywords)
 
     def _visit_selection(self, node: ast.Call, position: int) -> ast.AST:
         """Return a call that selects by a mask, the argument at `position`, so that the mask
@@ -284,14 +282,9 @@ class ReportingTransformer(ast.NodeTransformer):
         assert isinstance(node, ast.Compare)
         number = self._add_condition(node.lineno, ast.unparse(node), TIED)
         self.generic_visit(node)
-        arguments = [
-            ast.Constant(self._change.definition),
-            ast.Constant(number),
-            ast.Constant(type(node.ops[0]).__name__),
-            node.left,
-            *node.comparators,
-        ]
-        return ast.copy_location(ast.Call(ast.Name(COMPARE, ast.Load()), arguments, []), node)
+        operator = ast.Constant(type(node.ops[0]).__name__)
+        operands = (node.left, *node.comparators)
+        return self._reporting_call(COMPARE, node, number, operator, *operands)
 
     def _visit_predicate(self, node: ast.expr) -> ast.AST:
         """Return a new condition or step so that it reports its value; others with their parts
@@ -308,13 +301,7 @@ class ReportingTransformer(ast.NodeTransformer):
             return node
         wanted = (DIFFERED.format(other_name),)
         number = self._add_condition(node.lineno, ast.unparse(node), wanted)
-        arguments = [
-            ast.Constant(self._change.definition),
-            ast.Constant(number),
-            ast.Constant(other_name),
-            node,
-        ]
-        return ast.copy_location(ast.Call(ast.Name(DIFFER, ast.Load()), arguments, []), node)
+        return self._reporting_call(DIFFER, node, number, ast.Constant(other_name), node)
 
     def _wrap_value(self, node: ast.expr, text: str, wanted: tuple[str, ...] = TRUTH) -> ast.expr:
         """Return a call that records the value of an expression as a condition's result and returns
@@ -324,8 +311,21 @@ class ReportingTransformer(ast.NodeTransformer):
     def _report(self, node: ast.expr, number: int) -> ast.expr:
         """Return a call that records the value of an expression for the condition `number` and
         returns it."""
-        arguments = [ast.Constant(self._change.definition), ast.Constant(number), node]
-        return ast.copy_location(ast.Call(ast.Name(RECORD, ast.Load()), arguments, []), node)
+        return self._reporting_call(RECORD, node, number, node)
+
+    def _reporting_call(
+        self,
+        function: str,
+        node: ast.expr,
+        number: int,
+        *arguments: ast.expr,
+        keywords: Sequence[ast.keyword] = (),
+    ) -> ast.expr:
+        """Return a call, in the place of `node`, of a reporting function for the condition `number`
+        of the changed definition."""
+        condition_id = (ast.Constant(self._change.definition), ast.Constant(number))
+        call = ast.Call(ast.Name(function, ast.Load()), [*condition_id, *arguments], list(keywords))
+        return ast.copy_location(call, node)
 
     def _add_typed_operands(self, node: ast.expr, functions: frozenset[str]) -> None:
         """Add a condition for the types of the operands of an expression of a changed line that has
@@ -339,12 +339,9 @@ class ReportingTransformer(ast.NodeTransformer):
         """Return a call of the reporting function that computes a binary operation and records
         which events of `wanted` its operands cause; a condition with the text `text` is added for
         it."""
-        condition_id = [
-            ast.Constant(self._change.definition),
-            ast.Constant(self._add_condition(node.lineno, text, wanted)),
-        ]
-        arguments = [*condition_id, ast.Constant(type(node.op).__name__), node.left, node.right]
-        return ast.copy_location(ast.Call(ast.Name(BINARY, ast.Load()), arguments, []), node)
+        number = self._add_condition(node.lineno, text, wanted)
+        operator = ast.Constant(type(node.op).__name__)
+        return self._reporting_call(BINARY, node, number, operator, node.left, node.right)
 
     def _add_condition(self, line: int, text: str, wanted: tuple[str, ...]) -> int:
         """Append a condition to `conditions`, with its text cut to `_TEXT` characters, and return
