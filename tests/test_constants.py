@@ -12,7 +12,7 @@ from regraft.matching.result import Match
 from regraft.rules import load_rules
 from regraft.scanning import check_source, compile_rules
 from regraft.source.text import SourceFile, parse
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
 
 RULE = """rule r
   summary "s"

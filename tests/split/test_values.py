@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.splitting.program.type_patterns import open_dimensions  # noqa: E402
-from regraft.splitting.program.value_tests import (  # noqa: E402
+from regraft.splitting.program.value_kinds_and_parts import (  # noqa: E402
     get_alternative,
     is_independent,
     is_truth_of_operand,

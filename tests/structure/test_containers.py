@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from conftest import body_of
-from regraft.structure.model import Body, Value
 from regraft.structure.rank import Rank, rank
+from regraft.structure.values_and_nodes import Body, Value
 
 HEAD = """from torch import nn
 

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import body_of
 from regraft.structure.last_dimension import rearrangement
-from regraft.structure.model import Body, Node
+from regraft.structure.values_and_nodes import Body, Node
 
 HEAD = "import torch\nfrom einops import rearrange\n"
 

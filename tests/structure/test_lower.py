@@ -8,8 +8,8 @@ import pytest
 
 from conftest import body_of
 from regraft.structure import guards
-from regraft.structure.model import MISSING, Body, Node
 from regraft.structure.rank import Rank, exchanges_last_dimensions, rank
+from regraft.structure.values_and_nodes import MISSING, Body, Node
 
 HEAD = (
     "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"

@@ -10,7 +10,7 @@ import pytest
 from regraft.rules import load_rules
 from regraft.scanning import check_file, compile_rules, rewrite_file
 from regraft.source.text import SourceFile, read
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
 
 RULES, _ = compile_rules(load_rules(["adopter"])[0])
 LAYERS = """\

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conftest import body_of
-from regraft.structure.model import Value
 from regraft.structure.unit_dimensions import are_crossed
+from regraft.structure.values_and_nodes import Value
 
 CROSSED = [
     "x[:, None] - y[None]",

@@ -23,7 +23,7 @@ from regraft.verification.child.drivers import (
     module_flags,
 )
 from regraft.verification.child.drivers.class_instances import Failure
-from regraft.verification.child.ledger import Ledger
+from regraft.verification.child.evidence_record import Ledger
 
 SOURCE = """
 import torch

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from regraft.verification.child.checks import whole_models  # noqa: E402
 from regraft.verification.child.drivers.driver_protocol import yield_until_error  # noqa: E402
-from regraft.verification.child.ledger import Ledger  # noqa: E402
+from regraft.verification.child.evidence_record import Ledger  # noqa: E402
 
 NEVER = math.inf
 SOURCE = """

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 from regraft.verification.child import call_arguments  # noqa: E402
 from regraft.verification.child.call_arguments import Call  # noqa: E402
 from regraft.verification.child.comparison_terms import Difference  # noqa: E402
+from regraft.verification.child.evidence_record import Ledger  # noqa: E402
 from regraft.verification.child.input_minimisation import TRIES, minimise_call  # noqa: E402
-from regraft.verification.child.ledger import Ledger  # noqa: E402
 
 
 @pytest.fixture

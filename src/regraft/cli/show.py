@@ -17,7 +17,7 @@ from regraft.cli.shared_options import (
 from regraft.report.terminal import is_terminal
 
 if TYPE_CHECKING:
-    from regraft.structure.model import Body, Structure
+    from regraft.structure.values_and_nodes import Body, Structure
 
 
 @click.command()

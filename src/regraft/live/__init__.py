@@ -1,7 +1,7 @@
 """Rewriting a model in memory: the same instances with the rewritten methods of their classes."""
 
 from regraft.live.optimization import DifferentConditions, NothingOptimized, optimize, rewrite
-from regraft.live.outcome import Change, Optimization, Unchanged
+from regraft.live.optimization_result import Change, Optimization, Unchanged
 from regraft.live.rewritten_classes import restore
 from regraft.live.stored_model import NotPicklable
 from regraft.live.watching import CallNotRecorded, watch

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from regraft.live.changed_definitions import Name
+from regraft.live.optimization_result import Change, Optimization, dotted_name
 from regraft.live.original_classes import is_parametrized
-from regraft.live.outcome import Change, Optimization, dotted_name
 from regraft.live.rewritten_classes import make_subclass, rebase_class
 from regraft.live.source_rewriting import ModelFile
 

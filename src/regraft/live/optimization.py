@@ -15,7 +15,7 @@ from regraft.configuration import Settings as Project
 from regraft.configuration.settings import check_time_limit
 from regraft.live.changed_definitions import Name
 from regraft.live.installation import install
-from regraft.live.outcome import Optimization, Unchanged
+from regraft.live.optimization_result import Optimization, Unchanged
 from regraft.live.rewritten_classes import restore
 from regraft.live.source_rewriting import Settings, model_files
 from regraft.live.stored_model import Example, as_calls

@@ -16,7 +16,7 @@ from torch import nn
 from regraft.configuration import Settings as Project
 from regraft.fix import Verify, base_name, definition, proved_fix
 from regraft.live.changed_definitions import Name, changed_definitions, definitions_reaching
-from regraft.live.outcome import Optimization, Unchanged, dotted_name
+from regraft.live.optimization_result import Optimization, Unchanged, dotted_name
 from regraft.live.rewritten_classes import RewrittenMethods, functions_of
 from regraft.live.stored_model import Example
 from regraft.report.terminal import Watch

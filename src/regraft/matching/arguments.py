@@ -9,9 +9,9 @@ from regraft.matching.pattern import PatternNode
 from regraft.matching.result import Assumes, Condition
 from regraft.structure import guards
 from regraft.structure.guards import Atom, Guard
-from regraft.structure.model import MISSING, Body, Node, Value
 from regraft.structure.optable import INTERCHANGEABLE, table
 from regraft.structure.rank import same_dimension
+from regraft.structure.values_and_nodes import MISSING, Body, Node, Value
 
 
 def describe_node(node: Node) -> str:

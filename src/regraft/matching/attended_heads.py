@@ -10,7 +10,7 @@ from regraft.matching.enlarged_parts import may_change, tensor_origins
 from regraft.matching.uses import is_metadata
 from regraft.structure import guards
 from regraft.structure.calls import own_op
-from regraft.structure.model import Body, Node, Value
+from regraft.structure.values_and_nodes import Body, Node, Value
 
 _ATTENTION = "scaled_dot_product_attention"
 _OWN = frozenset({"regraft.ops.repeated_heads", "regraft.ops.expanded_heads"})

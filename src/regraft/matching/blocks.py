@@ -23,8 +23,8 @@ from regraft.matching.whole_bodies import (
 )
 from regraft.source.syntax_iterators import walk
 from regraft.structure.bound_names import local_names
-from regraft.structure.module import Module
-from regraft.structure.scope import Function
+from regraft.structure.function_surroundings import Function
+from regraft.structure.module_structures import Module
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _LATE = (*_SCOPES, ast.GeneratorExp)

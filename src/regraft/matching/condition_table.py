@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 
 from regraft.dsl.syntax import Predicate
 from regraft.matching.conditions import attention, kinds, layers, loop_steps, one_hot, shapes, uses
-from regraft.matching.conditions.scope import Arguments, Scope
+from regraft.matching.conditions.values_for_conditions import Arguments, Scope
 from regraft.structure.containers import NUMBERED_STEP
-from regraft.structure.model import Structure, Value
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
+from regraft.structure.values_and_nodes import Structure, Value
 
 
 def unmet_reason(

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Mapping
 
 from regraft.dsl.syntax import ELLIPSIS, Apply, Const, Operand, Ref
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 ONE_ROUNDING = 2.0**-23  # of float32, relative
 LARGEST = 1e300  # integers beyond it have no float

@@ -3,7 +3,7 @@ convolution's kernel."""
 
 from __future__ import annotations
 
-from regraft.structure.model import MISSING, Layer, Structure, Value
+from regraft.structure.values_and_nodes import MISSING, Layer, Structure, Value
 
 _CASTS = frozenset({"to", "type", "type_as", "float", "contiguous"})
 _SHAPES = {"view": "size", "reshape": "shape"}

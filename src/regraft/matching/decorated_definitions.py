@@ -15,9 +15,9 @@ from regraft.matching.constants import number_of
 from regraft.matching.pattern import Decorator
 from regraft.matching.result import Match
 from regraft.structure import guards
-from regraft.structure.model import Node, Value
-from regraft.structure.module import Module
-from regraft.structure.scope import Function
+from regraft.structure.function_surroundings import Function
+from regraft.structure.module_structures import Module
+from regraft.structure.values_and_nodes import Node, Value
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

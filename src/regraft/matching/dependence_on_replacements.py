@@ -8,8 +8,8 @@ import ast
 from regraft.matching.result import Match
 from regraft.matching.whole_bodies import BodyMatch
 from regraft.source.syntax_iterators import walk
-from regraft.structure.model import Replacement
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
+from regraft.structure.values_and_nodes import Replacement
 
 
 def match_replacement(match: Match, module: Module) -> Replacement | None:

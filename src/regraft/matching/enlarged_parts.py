@@ -3,10 +3,10 @@ tensor, and whether the concatenation alone uses it, unchanged."""
 
 from __future__ import annotations
 
-from regraft.matching.memory import freshly_written_values
+from regraft.matching.shared_memory_of_tensors import freshly_written_values
 from regraft.structure.calls import own_op, writes
-from regraft.structure.model import MISSING, Body, Node, Value
 from regraft.structure.rank import rank
+from regraft.structure.values_and_nodes import MISSING, Body, Node, Value
 
 # Operations that enlarge a tensor by copies of its rows.
 _ENLARGING = frozenset({"expand", "expand_as", "repeat", "repeat_interleave", "index_select"})

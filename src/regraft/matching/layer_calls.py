@@ -18,8 +18,8 @@ from regraft.structure.called_layers import (
 )
 from regraft.structure.guards import Guard
 from regraft.structure.library_activations import may_compute
-from regraft.structure.model import MISSING, Layer, Node, Value
 from regraft.structure.optable import LayerType, table
+from regraft.structure.values_and_nodes import MISSING, Layer, Node, Value
 
 # The ops of Regraft that take a Sequential in the place of its first module.
 TAKING_CONTAINERS = frozenset({"regraft.ops.linear_of_parts"})

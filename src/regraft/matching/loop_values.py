@@ -6,7 +6,7 @@ import ast
 
 from regraft.matching.uses import is_branching
 from regraft.structure.containers import NUMBERED_STEP
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 _ARITHMETIC = frozenset(
     {"py.binary", "py.unary", "add", "sub", "mul", "neg", "floor_divide", "remainder"}

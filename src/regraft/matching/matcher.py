@@ -37,8 +37,8 @@ from regraft.matching.soundness import unmet_condition, unsoundness, with_condit
 from regraft.matching.uses import is_branching, writes_privately
 from regraft.structure.calls import changes_input, own_op
 from regraft.structure.library_activations import RUN_TIME_TESTS
-from regraft.structure.model import Body, Node, Structure, Value
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
+from regraft.structure.values_and_nodes import Body, Node, Structure, Value
 
 State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from regraft.structure.model import Node, Structure, Value
 from regraft.structure.rank import rank
+from regraft.structure.values_and_nodes import Node, Structure, Value
 
 _FACTORIES = frozenset(
     f"torch.{name}" for name in ("empty", "ones", "rand", "randn", "zeros", "normal")

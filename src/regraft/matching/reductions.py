@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from regraft.structure.model import Node
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
+from regraft.structure.values_and_nodes import Node
 
 # Keywords of PyTorch's reductions that NumPy and Pandas do not have.
 _KEYWORDS = frozenset({"dim", "keepdim", "unbiased"})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from regraft.matching.pattern import Pattern
 from regraft.structure import guards
 from regraft.structure.guards import Atom, Guard
-from regraft.structure.model import Body, Node, Structure, Value
+from regraft.structure.values_and_nodes import Body, Node, Structure, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,8 +22,8 @@ from regraft.matching.uses import (
 )
 from regraft.structure import guards
 from regraft.structure.guards import Guard
-from regraft.structure.model import Layer, Node
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
+from regraft.structure.values_and_nodes import Layer, Node
 
 
 def with_conditions(match: Match) -> Match:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from regraft.structure import guards
 from regraft.structure.guards import Guard
-from regraft.structure.model import MISSING, Node, Value
+from regraft.structure.values_and_nodes import MISSING, Node, Value
 
 # Attributes that do not depend on the elements of a tensor: a match may leave other uses of them
 # out of account.

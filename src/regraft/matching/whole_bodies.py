@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from regraft.dsl.syntax import Const, Node, Position, Var, WholeBody
 from regraft.matching.pattern import PatternProblem
 from regraft.source.qualified_names import Names
-from regraft.structure.module import Module
-from regraft.structure.scope import Function
+from regraft.structure.function_surroundings import Function
+from regraft.structure.module_structures import Module
 
 VARIABLE = "regraft_variable_"
 # Methods of tensors whose first argument is a dimension.

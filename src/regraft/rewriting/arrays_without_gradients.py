@@ -6,8 +6,8 @@ from __future__ import annotations
 import ast
 
 from regraft.source.syntax_iterators import statements
-from regraft.structure.model import Node, Value
 from regraft.structure.operations import BINARY_OPS
+from regraft.structure.values_and_nodes import Node, Value
 
 # The packages of other libraries for arrays, with the names of the libraries.
 _LIBRARIES = {

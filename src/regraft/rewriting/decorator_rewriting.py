@@ -15,7 +15,7 @@ from regraft.source.imports import Imports
 from regraft.source.layout import indentation
 from regraft.source.syntax_iterators import walk
 from regraft.source.text import Edit, Span
-from regraft.structure.scope import Function
+from regraft.structure.function_surroundings import Function
 
 
 def decorate(match: Match, imports: Imports) -> Patch:

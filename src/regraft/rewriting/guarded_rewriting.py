@@ -23,7 +23,7 @@ from regraft.source.text import Edit, Span
 from regraft.structure import guards
 from regraft.structure.calls import own_op
 from regraft.structure.guards import Atom, Guard
-from regraft.structure.model import Node
+from regraft.structure.values_and_nodes import Node
 
 _UNSKIPPABLE = (ast.Raise, ast.Return, ast.Break, ast.Continue, ast.Assert, ast.Delete)
 _TESTABLE = (

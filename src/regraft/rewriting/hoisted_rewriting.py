@@ -18,7 +18,7 @@ from regraft.source.layout import Layout, indentation
 from regraft.source.syntax_iterators import walk
 from regraft.source.text import Edit, Span
 from regraft.structure.calls import own_op
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr)

@@ -7,14 +7,14 @@ import ast
 
 from regraft.dsl.syntax import Var
 from regraft.matching.loop_values import time_before_loop
-from regraft.matching.memory import SHARING_OPS, written_values
+from regraft.matching.shared_memory_of_tensors import SHARING_OPS, written_values
 from regraft.rewriting.arrays_without_gradients import foreign_library, is_of_whole_numbers
 from regraft.rewriting.superfluous_statements import StatementRewriter
 from regraft.rewriting.withheld import Withheld
 from regraft.source.syntax_iterators import statements
 from regraft.structure import guards
 from regraft.structure.calls import writes
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 # Methods by which a list keeps what it is given: a slice that stays there may be written into.
 _COLLECTORS = frozenset({"append", "appendleft", "extend", "insert", "put", "setdefault", "update"})

@@ -14,7 +14,7 @@ from regraft.rewriting.withheld import Withheld
 from regraft.rules.kernel_signatures import kernel_parameters
 from regraft.source.imports import Imports
 from regraft.source.text import Span
-from regraft.structure.model import MISSING, Node, Statement, Value
+from regraft.structure.values_and_nodes import MISSING, Node, Statement, Value
 
 # glue that reads elements of a value, in any order with the same results
 _ELEMENT_READS = frozenset({"py.item", "py.slice", "py.tuple"})

@@ -7,15 +7,19 @@ import functools
 import re
 from collections.abc import Sequence
 
-from regraft.matching.memory import SHARING_OPS, freshly_written_values, possible_sources
 from regraft.matching.result import Match
+from regraft.matching.shared_memory_of_tensors import (
+    SHARING_OPS,
+    freshly_written_values,
+    possible_sources,
+)
 from regraft.rewriting.withheld import Withheld
 from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure import guards
 from regraft.structure.calls import writes
 from regraft.structure.guards import Atom
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 _HOOK_REGISTRATION = re.compile(
     rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook"

@@ -22,7 +22,7 @@ from regraft.rewriting.superfluous_statements import StatementPlan
 from regraft.rewriting.withheld import Withheld
 from regraft.source.layout import Layout, indentation, without_parentheses
 from regraft.source.text import Edit, Span
-from regraft.structure.model import Node, Statement, Value
+from regraft.structure.values_and_nodes import Node, Statement, Value
 
 _CONDITIONAL = (
     ast.IfExp,

@@ -6,10 +6,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from regraft.matching.memory import possible_sources
+from regraft.matching.shared_memory_of_tensors import possible_sources
 from regraft.source.qualified_names import Names
 from regraft.structure.calls import writes
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 _COLLECTING = frozenset({"append", "insert"})
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # `except*` came with Python 3.11

@@ -28,7 +28,7 @@ from regraft.rewriting.state_uses import (
 )
 from regraft.rewriting.withheld import Withheld
 from regraft.source.text import Span
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 # Names by which memory is shared with tensors.
 _MEMORY = frozenset(

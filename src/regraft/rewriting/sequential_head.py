@@ -15,7 +15,7 @@ from regraft.matching.result import Holds, Match, Test
 from regraft.rewriting.single_output import Rewriter
 from regraft.source.imports import Imports
 from regraft.source.qualified_names import dotted
-from regraft.structure.model import Layer, Node, Value
+from regraft.structure.values_and_nodes import Layer, Node, Value
 
 
 def ends_in_sequential(match: Match) -> bool:

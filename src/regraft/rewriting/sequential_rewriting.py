@@ -15,8 +15,8 @@ from regraft.rewriting.match_checks import MatchChecks
 from regraft.rewriting.single_output import Patch
 from regraft.source.layout import Layout, indentation
 from regraft.source.text import Edit
-from regraft.structure.model import Node
 from regraft.structure.optable import table
+from regraft.structure.values_and_nodes import Node
 
 OP = "regraft.ops.sequential"
 # the ops that this op calls for two neighbours

@@ -27,7 +27,7 @@ from regraft.rewriting.superfluous_statements import (
 from regraft.source.imports import Imports
 from regraft.source.layout import Layout, indent_unit, indentation, without_parentheses
 from regraft.source.text import Edit, Span
-from regraft.structure.model import Node, Statement
+from regraft.structure.values_and_nodes import Node, Statement
 
 Mode = Literal["substitute", "sink", "version", "decorate", "hoist"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from regraft.matching.memory import SHARING_OPS, written_values
+from regraft.matching.shared_memory_of_tensors import SHARING_OPS, written_values
 from regraft.matching.uses import METADATA
 from regraft.rewriting.hoisting_checks import is_made_by_torch, keeps_value
 from regraft.structure.calls import writes
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 _TRANSPOSED = frozenset({"H", "T", "mH", "mT"})
 # Operations whose result is the tensor itself where its dtype or device already fits.

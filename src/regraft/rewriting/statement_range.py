@@ -10,7 +10,7 @@ from regraft.matching.result import Holds, Skips
 from regraft.rewriting.single_output import Rewriter
 from regraft.structure import guards
 from regraft.structure.guards import Guard
-from regraft.structure.model import Node
+from regraft.structure.values_and_nodes import Node
 
 
 class RangeRewriter(Rewriter):

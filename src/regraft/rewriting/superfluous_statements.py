@@ -15,7 +15,7 @@ from regraft.rewriting.assignments import first_name, target_name, unpacks_into_
 from regraft.rewriting.kernel_call_source import Renderer, is_gathered
 from regraft.rewriting.match_checks import MatchChecks
 from regraft.source.text import Edit, Span
-from regraft.structure.model import Node, Statement, Value
+from regraft.structure.values_and_nodes import Node, Statement, Value
 
 _PURE_OPS = frozenset({"py.attr", "py.binary", "py.item", "py.slice", "py.star", "py.tuple"})
 # expressions that do more than to give a value

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from regraft.matching.result import Match
 from regraft.source.imports import Imports
-from regraft.structure.model import Node, Statement, Value
 from regraft.structure.unit_dimensions import UnitDimensions, unit_dimensions
+from regraft.structure.values_and_nodes import Node, Statement, Value
 
 _ARITHMETIC_SYNTAX = (
     ast.Name,

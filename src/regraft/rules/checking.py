@@ -26,7 +26,7 @@ from regraft.matching.pattern import (
 )
 from regraft.rules.kernel_signatures import kernel_parameters, positional_parameters
 from regraft.source.similar_names import suggest
-from regraft.structure.model import MISSING
+from regraft.structure.values_and_nodes import MISSING
 
 MOST_COMBINATIONS = 256  # of alternatives and spellings; the rules of Regraft have 16 at most
 SPELLINGS_OF_ROOT = 3  # `matching/spellings.py`

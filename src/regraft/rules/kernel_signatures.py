@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from regraft.source.syntax_iterators import defaults
-from regraft.structure.model import MISSING
 from regraft.structure.optable import table
+from regraft.structure.values_and_nodes import MISSING
 
 OPS = Path(__file__).parent.parent / "ops"
 

@@ -24,8 +24,8 @@ from regraft.source.cache_key import add_files, entry_content, own_key, write_en
 from regraft.source.line_length import stated_line_length
 from regraft.source.qualified_names import package_of
 from regraft.source.text import MAX_BYTES, SourceError
-from regraft.structure.model import Opaque
 from regraft.structure.package import digest as file_digest
+from regraft.structure.values_and_nodes import Opaque
 
 DAY = 24 * 60 * 60
 RETENTION_DAYS = 30

@@ -19,7 +19,7 @@ from regraft.rules.worth import Worth
 from regraft.source.imports import Imports
 from regraft.source.text import SourceError, SourceFile
 from regraft.structure import guards
-from regraft.structure.model import Node, Opaque
+from regraft.structure.values_and_nodes import Node, Opaque
 
 
 @dataclass(frozen=True, slots=True, eq=False)

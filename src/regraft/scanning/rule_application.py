@@ -17,9 +17,9 @@ from regraft.scanning.findings import Finding, Miss, body_finding_of, finding_of
 from regraft.source.imports import Imports
 from regraft.source.text import SourceFile
 from regraft.structure import Module, Structure
-from regraft.structure.model import Body, Node, Opaque, Replacement
+from regraft.structure.function_surroundings import Function
 from regraft.structure.relevant_functions import Relevance
-from regraft.structure.scope import Function
+from regraft.structure.values_and_nodes import Body, Node, Opaque, Replacement
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from regraft.source.qualified_names import dotted
 from regraft.source.syntax_iterators import statements, walk
-from regraft.structure.scope import Function, Scope
+from regraft.structure.function_surroundings import Function, Scope
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)

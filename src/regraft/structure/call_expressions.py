@@ -7,10 +7,10 @@ import ast
 from regraft.source.qualified_names import dotted
 from regraft.structure import called_layers, calls, containers, layers, operations
 from regraft.structure.calls import Arguments, glue
-from regraft.structure.frame import Frame
 from regraft.structure.last_dimension import SIZE_PARAMETERS
-from regraft.structure.model import Value
+from regraft.structure.lowering_state import Frame
 from regraft.structure.named_calls import global_call, inline_call
+from regraft.structure.values_and_nodes import Value
 
 
 def lower_call(frame: Frame, expr: ast.expr) -> Value:

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from regraft.structure.calls import Arguments, call
-from regraft.structure.frame import Frame
 from regraft.structure.layers import SEQUENTIAL, T, layer_attribute
-from regraft.structure.model import Layer, Value
+from regraft.structure.lowering_state import Frame
 from regraft.structure.operations import function_op, has_effect, tensor_op
 from regraft.structure.optable import LayerType, Parameter, bind, table
+from regraft.structure.values_and_nodes import Layer, Value
 
 
 def computed_op(qualified: str) -> str | None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from regraft.structure.frame import Frame
 from regraft.structure.library_activations import RUN_TIME_TESTS
-from regraft.structure.model import Kind, Node, Value
+from regraft.structure.lowering_state import Frame
+from regraft.structure.values_and_nodes import Kind, Node, Value
 
 # Built-in functions without side effects, with the kind of their result.
 PURE_BUILTINS: Mapping[str, Kind] = {

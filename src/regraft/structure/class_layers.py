@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from regraft.structure import guards
 from regraft.structure.bound_names import assignment_targets, class_variables
+from regraft.structure.function_surroundings import Function, Scope
 from regraft.structure.layer_factories import returned_layer_types
 from regraft.structure.layers import SEQUENTIAL
 from regraft.structure.lower import lower_function
-from regraft.structure.model import Body, Layer, Value
 from regraft.structure.optable import table
-from regraft.structure.scope import Function, Scope
+from regraft.structure.values_and_nodes import Body, Layer, Value
 
 if TYPE_CHECKING:
-    from regraft.structure.module import Module
+    from regraft.structure.module_structures import Module
 
 _DYNAMIC = re.compile(
     r"\bsetattr\(self\b|self\.(?:add_module|register_module|_modules|__dict__)\b|def __[gs]etattr"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from regraft.structure import calls, guards
-from regraft.structure.frame import Frame
 from regraft.structure.guards import Atom, Guard
-from regraft.structure.model import MISSING, Value
+from regraft.structure.lowering_state import Frame
+from regraft.structure.values_and_nodes import MISSING, Value
 
 _ORDERS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _MIRRORED = str.maketrans("lg", "gl")

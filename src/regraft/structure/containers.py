@@ -7,11 +7,11 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from regraft.structure.frame import Frame
 from regraft.structure.layers import CONTAINERS
-from regraft.structure.model import Kind, Layer, Node, Value
+from regraft.structure.lowering_state import Frame
 from regraft.structure.module_lists import CHANGES, record_elements
 from regraft.structure.optable import SPLITTING_OPS
+from regraft.structure.values_and_nodes import Kind, Layer, Node, Value
 
 
 def element(frame: Frame, container: Value, expr: ast.AST) -> Value:

@@ -13,11 +13,11 @@ from regraft.structure.call_expressions import lower_call, lower_part
 from regraft.structure.calls import attribute, glue
 from regraft.structure.conditions import comparison_guard, truth_guard
 from regraft.structure.containers import element, loop_element, unpack
-from regraft.structure.frame import Frame
 from regraft.structure.guards import Guard
 from regraft.structure.library_activations import ACTIVATION_TABLES, ACTIVATIONS
-from regraft.structure.model import Kind, Layer, Value
+from regraft.structure.lowering_state import Frame
 from regraft.structure.optable import is_dtype
+from regraft.structure.values_and_nodes import Kind, Layer, Value
 
 
 def lower(frame: Frame, expr: ast.expr) -> Value:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from regraft.source.syntax_iterators import defaults, walk
 from regraft.structure import guards
-from regraft.structure.frame import Frame
-from regraft.structure.model import Value
-from regraft.structure.scope import Function, Scope
+from regraft.structure.function_surroundings import Function, Scope
+from regraft.structure.lowering_state import Frame
+from regraft.structure.values_and_nodes import Value
 
 Arguments = tuple[Sequence[Value], Mapping[str, Value]]
 Block = Callable[[Frame, Sequence[ast.stmt]], guards.Guard]

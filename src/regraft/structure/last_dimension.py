@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 # The operations that take the sizes of their result, as a sequence or one by one, and the parameter
 # with these sizes.

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from regraft.source.syntax_iterators import walk
+from regraft.structure.function_surroundings import Function
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
-from regraft.structure.scope import Function
 
 if TYPE_CHECKING:
-    from regraft.structure.module import Module
+    from regraft.structure.module_structures import Module
 
 _MAX_STEPS = 4  # length of a chain of functions that return the result of the next
 

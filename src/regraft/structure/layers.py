@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from regraft.structure.calls import Arguments, call, enumerate_args
-from regraft.structure.frame import Frame
-from regraft.structure.model import MISSING, Layer, Value
+from regraft.structure.function_surroundings import Function
+from regraft.structure.lowering_state import Frame
 from regraft.structure.module_lists import elements
 from regraft.structure.optable import bind
-from regraft.structure.scope import Function
+from regraft.structure.values_and_nodes import MISSING, Layer, Value
 
 T = TypeVar("T")
 SEQUENTIAL = "torch.nn.Sequential"

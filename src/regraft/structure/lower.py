@@ -11,11 +11,11 @@ from regraft.structure import calls, guards
 from regraft.structure.bound_names import nested_names, stored_names
 from regraft.structure.containers import loop_element
 from regraft.structure.expressions import condition, lower
-from regraft.structure.frame import Frame
+from regraft.structure.function_surroundings import Function, Scope
 from regraft.structure.guards import FALSE, TRUE, Guard
-from regraft.structure.model import Body, Kind, Node, Statement, Value
-from regraft.structure.scope import Function, Scope
+from regraft.structure.lowering_state import Frame
 from regraft.structure.simple_statements import SIMPLE_STATEMENTS, any_statement, bind_target
+from regraft.structure.values_and_nodes import Body, Kind, Node, Statement, Value
 
 _ANNOTATED: dict[str, Kind] = {
     "torch.Tensor": "tensor",

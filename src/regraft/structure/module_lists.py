@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from regraft.structure.frame import Frame
-from regraft.structure.model import Node, Value
+from regraft.structure.lowering_state import Frame
+from regraft.structure.values_and_nodes import Node, Value
 
 # Methods that add elements to a list.
 CHANGES = frozenset({"append", "extend", "insert"})

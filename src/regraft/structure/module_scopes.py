@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regraft.structure.bound_names import class_variables
+from regraft.structure.function_surroundings import Function, Scope
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
 from regraft.structure.replaced_operations import Replacements
-from regraft.structure.scope import Function, Scope
 
 if TYPE_CHECKING:
-    from regraft.structure.module import Module
+    from regraft.structure.module_structures import Module
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ATTRIBUTE_STORE = re.compile(rb"\.(\w+)\s*=(?!=)|\bsetattr\([^,\n]*,\s*[\"'](\w+)")

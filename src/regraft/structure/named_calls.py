@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from regraft.structure import calls, layers, operations
 from regraft.structure.calls import Arguments, glue
-from regraft.structure.frame import Frame
+from regraft.structure.function_surroundings import Function, Scope
 from regraft.structure.inline import inline
 from regraft.structure.last_dimension import REARRANGE, rearrangement
-from regraft.structure.model import Kind, Layer, Value
-from regraft.structure.scope import Function, Scope
+from regraft.structure.lowering_state import Frame
+from regraft.structure.values_and_nodes import Kind, Layer, Value
 
 
 def global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Arguments) -> Value:

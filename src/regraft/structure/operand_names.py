@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from regraft.dsl.syntax import Attr, Const, Group, Item, Operand, Ref, Wildcard
 from regraft.structure import guards
 from regraft.structure.guards import Atom
-from regraft.structure.model import MISSING, Body, Node, Value
+from regraft.structure.values_and_nodes import MISSING, Body, Node, Value
 
 DOTTED = re.compile(r"[A-Za-z_][\w.]*")
 

@@ -13,10 +13,9 @@ from regraft.structure.calls import (
     glue,
     record_custom_code,
 )
-from regraft.structure.frame import Frame
 from regraft.structure.last_dimension import split_sizes
 from regraft.structure.library_activations import LIBRARY_OPS
-from regraft.structure.model import Kind, Value
+from regraft.structure.lowering_state import Frame
 from regraft.structure.optable import (
     POWERS,
     ROOTS,
@@ -27,6 +26,7 @@ from regraft.structure.optable import (
     bind,
     table,
 )
+from regraft.structure.values_and_nodes import Kind, Value
 
 # Tensor methods that convert the data type, as `to`.
 CASTS = {

@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from regraft.structure.model import Node, Value
+from regraft.structure.values_and_nodes import Node, Value
 
 # Operations whose result has as many dimensions as their first operand.
 _KEEPING = frozenset(

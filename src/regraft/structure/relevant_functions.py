@@ -22,15 +22,15 @@ from functools import cached_property
 
 from regraft.structure.called_layers import computed_op
 from regraft.structure.containers import COUNTING_FUNCTIONS, NUMBERED_STEP
+from regraft.structure.function_surroundings import Function
 from regraft.structure.last_dimension import SPELLINGS
 from regraft.structure.library_activations import ACTIVATION_TABLES, ACTIVATIONS, LIBRARY_OPS
-from regraft.structure.model import Layer
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
 from regraft.structure.operations import CAST_OPS, OPERATOR_OPS
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
 from regraft.structure.rms_norm_recognition import is_rms_norm
-from regraft.structure.scope import Function
+from regraft.structure.values_and_nodes import Layer
 from regraft.structure.words_and_calls import Calls, find_calls, read_words
 
 _ANYWHERE = OPERATOR_OPS | {f"{op}_" for op in OPERATOR_OPS}  # operators leave no word

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from regraft.structure.library_activations import ACTIVATIONS, LIBRARY_OPS
-from regraft.structure.model import Node, Replacement
 from regraft.structure.optable import table
+from regraft.structure.values_and_nodes import Node, Replacement
 
 _TENSOR = "torch.Tensor."
 _LAYERS = "torch.nn."

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from regraft.structure.lower import lower_function
-from regraft.structure.model import Body, Value
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
+from regraft.structure.values_and_nodes import Body, Value
 
 # The ops of Regraft that an already rewritten class calls.
 _KERNELS = frozenset({"regraft.ops.rms_norm", "regraft.ops.rms_normalize"})

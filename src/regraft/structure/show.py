@@ -12,9 +12,9 @@ from regraft.dsl.syntax import And, Apply, Condition, Const, Item, Not, Operand,
 from regraft.dsl.syntax import Node as SyntaxNode
 from regraft.structure import guards
 from regraft.structure.guards import Atom, Guard
-from regraft.structure.model import Body, Layer, Node, Structure, Value
 from regraft.structure.operand_names import DOTTED, Namer, names_of, phis, shown_nodes
 from regraft.structure.optable import OPERATORS
+from regraft.structure.values_and_nodes import Body, Layer, Node, Structure, Value
 
 MAX_PATH_ATOMS = 12
 _SYMBOLS = {op: symbol for symbol, op in OPERATORS.items()}

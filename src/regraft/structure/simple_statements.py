@@ -10,9 +10,9 @@ from regraft.structure import calls, operations
 from regraft.structure.bound_names import stored_names
 from regraft.structure.containers import unpack
 from regraft.structure.expressions import captured, condition, lower
-from regraft.structure.frame import Frame
 from regraft.structure.guards import FALSE, TRUE, Guard
-from regraft.structure.model import Value
+from regraft.structure.lowering_state import Frame
+from regraft.structure.values_and_nodes import Value
 
 # targets
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regraft.structure.model import MISSING, Value
+from regraft.structure.values_and_nodes import MISSING, Value
 
 # Operations whose result has the dimensions of their first operand.
 _KEEPING = frozenset({"clone", "contiguous", "detach", "neg", "normalize", "sigmoid", "tanh", "to"})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from regraft.source.syntax_iterators import defaults, walk
 from regraft.source.text import SourceFile
-from regraft.structure.scope import Function
+from regraft.structure.function_surroundings import Function
 
 # a table for `bytes.translate` that leaves words, and blanks between them
 WORD_BYTES = bytes(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from regraft.matching.attended_heads import postponing_objection
-from regraft.matching.conditions.scope import Arguments, Scope, variable_text
+from regraft.matching.conditions.values_for_conditions import Arguments, Scope, variable_text
 from regraft.matching.uses import METADATA
 from regraft.structure import guards
 from regraft.structure.calls import own_op
-from regraft.structure.model import MISSING, Node, Value
 from regraft.structure.rank import exchanges_last_dimensions, rank
+from regraft.structure.values_and_nodes import MISSING, Node, Value
 
 # Steps from scores to weights that a postponed tensor follows without its elements, in place or
 # not.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from regraft.matching.conditions.scope import Arguments, Scope, variable_text
+from regraft.matching.conditions.values_for_conditions import Arguments, Scope, variable_text
 from regraft.matching.constants import ARITHMETIC_FUNCTIONS, is_certainly, operand_text
-from regraft.structure.model import MISSING, Value
+from regraft.structure.values_and_nodes import MISSING, Value
 
 # Operations on a parameter before it is used: casts and arithmetic.
 _ELEMENTWISE_OPS = frozenset({*ARITHMETIC_FUNCTIONS, "to", "neg", "py.attr"})

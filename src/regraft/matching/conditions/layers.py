@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 
-from regraft.matching.conditions.scope import Arguments, Scope, variable_text
-from regraft.structure.model import Layer, Node, Structure, Value
+from regraft.matching.conditions.values_for_conditions import Arguments, Scope, variable_text
 from regraft.structure.rms_norm_recognition import is_rms_norm
+from regraft.structure.values_and_nodes import Layer, Node, Structure, Value
 
 # parts of names for the width of a model's head
 _VOCABULARY = re.compile("vocab|classes|labels|num_tokens|n_token")

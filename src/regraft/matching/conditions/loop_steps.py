@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from regraft.dsl.syntax import Const
-from regraft.matching.conditions.scope import Arguments, Scope, variable_text
+from regraft.matching.conditions.values_for_conditions import Arguments, Scope, variable_text
 from regraft.matching.loop_values import is_before, is_carried, step_nodes
-from regraft.structure.model import MISSING, Value
+from regraft.structure.values_and_nodes import MISSING, Value
 
 
 def loop_step(args: Arguments, scope: Scope) -> str:

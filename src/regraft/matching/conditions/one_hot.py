@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from regraft.matching.conditions.scope import Arguments, Scope, variable_text
-from regraft.matching.memory import SHARING_OPS
-from regraft.structure.model import Node, Value
+from regraft.matching.conditions.values_for_conditions import Arguments, Scope, variable_text
+from regraft.matching.shared_memory_of_tensors import SHARING_OPS
+from regraft.structure.values_and_nodes import Node, Value
 
 # Operations that make tensors of zeros; `torch.zeros` is a function without tensors.
 _ZEROS_OPS = frozenset({"new_zeros", "zeros_like"})

@@ -4,7 +4,7 @@ matrix or patches."""
 from __future__ import annotations
 
 from regraft.dsl.syntax import Const
-from regraft.matching.conditions.scope import Arguments, Scope, variable_text
+from regraft.matching.conditions.values_for_conditions import Arguments, Scope, variable_text
 from regraft.matching.constants import operand_text
 from regraft.matching.convolution_patches import is_of_patches
 from regraft.matching.enlarged_parts import (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from regraft.matching.conditions.scope import Arguments, Scope, variable_text
+from regraft.matching.conditions.values_for_conditions import Arguments, Scope, variable_text
 from regraft.matching.constants import operand_text
-from regraft.structure.model import Node
 from regraft.structure.optable import table
+from regraft.structure.values_and_nodes import Node
 
 
 def used_once(args: Arguments, scope: Scope) -> str:

@@ -14,8 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.splitting.observing.clamping_operations import may_clamp, may_divide
 from regraft.splitting.observing.fallible_operations import fails_by_sizes, fails_by_values
+from regraft.splitting.program.example_with_larger_sizes import (
+    first_shape,
+    has_least_size,
+    sized_by_data,
+)
 from regraft.splitting.program.residual_expressions import tensors_in
-from regraft.splitting.program.worlds import first_shape, has_least_size, sized_by_data
 
 # a tensor that Python made in the call
 _LIFTS = (

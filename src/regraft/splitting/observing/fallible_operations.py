@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from regraft.splitting.program.example_with_larger_sizes import is_mask
 from regraft.splitting.program.residual_expressions import tensors_in
-from regraft.splitting.program.worlds import is_mask
 
 # Operations that may raise by values: an index out of range, a division of whole numbers by zero, a
 # matrix without inverse.

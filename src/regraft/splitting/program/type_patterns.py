@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from regraft.splitting.program.example_with_larger_sizes import lengthen
 from regraft.splitting.program.values import NO_TWIN, HostValue, TensorValue, Value
-from regraft.splitting.program.worlds import lengthen
 
 
 def type_pattern(example: Any, second_example: Any) -> Any:

@@ -26,7 +26,10 @@ class ValueBase:
 
     @property
     def twin(self) -> Any:
-        """Return the value in the second world (worlds.py); NO_TWIN where that is the example."""
+        """Return the value in the example with larger sizes (example_with_larger_sizes.py).
+
+        NO_TWIN where both examples have the same value.
+        """
         return NO_TWIN
 
     @property
@@ -77,7 +80,7 @@ class VaryingValue(ValueBase):
     """The part of values that inputs may decide.
 
     example: the value in the example that is followed. code: the expression for it. twin: its
-    value in the second world (worlds.py).
+    value in the second world (example_with_larger_sizes.py).
     """
 
     example: Any

@@ -13,7 +13,7 @@ from regraft.splitting.program.values import EitherValue, StaticValue, Value
 from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.host_sets import CHANGES
 from regraft.splitting.specialising.inplace import find_aliases, find_holder, replace_aliases
-from regraft.splitting.specialising.stand_ins import is_stand_in
+from regraft.splitting.specialising.objects_made_in_forward import is_stand_in
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_fresh
 

@@ -12,7 +12,7 @@ from regraft.splitting.program.residual import TensorStep
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import Assign
 from regraft.splitting.program.type_patterns import open_dimensions
-from regraft.splitting.program.value_tests import list_parts
+from regraft.splitting.program.value_kinds_and_parts import list_parts
 from regraft.splitting.program.values import HostValue, RecordValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.code_running import run_code
 from regraft.splitting.specialising.elements import get_element, make_list, take_apart
@@ -20,7 +20,7 @@ from regraft.splitting.specialising.guarded_sizes import append_check, is_tensor
 from regraft.splitting.specialising.inplace import store_element
 from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length
 from regraft.splitting.specialising.object_changes import set_attribute, store_scratch
-from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
+from regraft.splitting.specialising.objects_made_in_forward import is_stand_in, record_error
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import save_from_stores, store_name
 

@@ -13,13 +13,13 @@ from regraft.splitting.specialising.either_values import require_tensor
 from regraft.splitting.specialising.elements import get_element, get_shape
 from regraft.splitting.specialising.object_changes import is_scratch, read_scratch
 from regraft.splitting.specialising.object_methods import read_object_attribute
-from regraft.splitting.specialising.record_fields import read_field
-from regraft.splitting.specialising.stand_ins import (
+from regraft.splitting.specialising.objects_made_in_forward import (
     BOUND_TYPES,
     holds_local_function,
     holds_stand_in,
     is_stand_in,
 )
+from regraft.splitting.specialising.record_fields import read_field
 from regraft.splitting.specialising.state import Specialisation
 
 # attributes that are equal in both worlds, so that they are constants

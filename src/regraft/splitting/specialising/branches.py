@@ -26,8 +26,12 @@ from regraft.splitting.specialising.code_running import is_constant_tensor
 from regraft.splitting.specialising.either_values import bind_alternative, find_tested_constant
 from regraft.splitting.specialising.list_lengths_and_aliases import has_definite_length, is_ragged
 from regraft.splitting.specialising.object_choices import DIFFERENT_SIDES, ObjectSides
+from regraft.splitting.specialising.objects_made_in_forward import (
+    is_stand_in,
+    read_sequence,
+    test_stand_in,
+)
 from regraft.splitting.specialising.path_joins import merge_paths
-from regraft.splitting.specialising.stand_ins import is_stand_in, read_sequence, test_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
 # the conditions of the two sides of a branch, as a report shows them

@@ -14,7 +14,7 @@ import torch
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import TRUTHS
 from regraft.splitting.program.residual_expressions import holds_tensor, method_call, name
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,

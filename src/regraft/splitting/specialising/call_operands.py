@@ -12,7 +12,7 @@ import torch
 
 from regraft.splitting.program.record_classes import is_namedtuple, is_record
 from regraft.splitting.program.residual_expressions import is_display, is_torch
-from regraft.splitting.program.value_tests import has_kind
+from regraft.splitting.program.value_kinds_and_parts import has_kind
 from regraft.splitting.program.values import HostValue, RecordValue, StaticValue, TensorValue, Value
 
 # built-in functions that read the elements of a sequence

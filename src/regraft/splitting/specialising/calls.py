@@ -19,7 +19,7 @@ from regraft.splitting.program.residual_expressions import (
     is_torch,
     name,
 )
-from regraft.splitting.program.value_tests import are_static, has_kind
+from regraft.splitting.program.value_kinds_and_parts import are_static, has_kind
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,
@@ -60,6 +60,11 @@ from regraft.splitting.specialising.module_calls import call_mode_change, call_m
 from regraft.splitting.specialising.number_builtins import call_math
 from regraft.splitting.specialising.object_calls import call_on_object
 from regraft.splitting.specialising.object_methods import construct_object
+from regraft.splitting.specialising.objects_made_in_forward import (
+    can_construct,
+    holds_local_function,
+    read_sequence,
+)
 from regraft.splitting.specialising.print_and_log_calls import is_message, leave_out_message
 from regraft.splitting.specialising.record_fields import (
     find_record_method,
@@ -67,11 +72,6 @@ from regraft.splitting.specialising.record_fields import (
     replace_fields,
 )
 from regraft.splitting.specialising.sorting import call_with_key
-from regraft.splitting.specialising.stand_ins import (
-    can_construct,
-    holds_local_function,
-    read_sequence,
-)
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.sums_and_extremes import find_extreme_position
 from regraft.splitting.specialising.table_lookups import get_from_table

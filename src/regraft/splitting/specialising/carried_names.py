@@ -10,7 +10,7 @@ from regraft.splitting.program.residual import Step
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import assigned_names
 from regraft.splitting.program.type_patterns import fit_one_variable, open_differing_sizes
-from regraft.splitting.program.value_tests import get_alternative
+from regraft.splitting.program.value_kinds_and_parts import get_alternative
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,

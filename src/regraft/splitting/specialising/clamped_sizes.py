@@ -11,13 +11,13 @@ import torch
 
 from regraft.execution.nested import map_leaves
 from regraft.splitting.observing.call_observation import Observed
+from regraft.splitting.program.example_with_larger_sizes import lengthen
 from regraft.splitting.program.residual_expressions import is_builtin_container, tensors_in
 from regraft.splitting.program.size_questions import Shape
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.symbolic_sizes import Unknown
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import TensorValue, Value
-from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.guarded_sizes import (
     SEVERAL,
     guard_number_of_results,

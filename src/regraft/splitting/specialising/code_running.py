@@ -13,6 +13,7 @@ import torch
 
 from regraft.splitting.errors import ReadInside, Unrunnable, Unsplittable
 from regraft.splitting.observing.call_observation import Observed, observe
+from regraft.splitting.program.example_with_larger_sizes import Longer
 from regraft.splitting.program.residual_expressions import (
     holds_tensor,
     method_call,
@@ -20,7 +21,7 @@ from regraft.splitting.program.residual_expressions import (
     tensors_in,
 )
 from regraft.splitting.program.statements import read_names
-from regraft.splitting.program.value_tests import has_kind, is_independent, lists_in
+from regraft.splitting.program.value_kinds_and_parts import has_kind, is_independent, lists_in
 from regraft.splitting.program.values import (
     NO_TWIN,
     ComputedValue,
@@ -29,14 +30,13 @@ from regraft.splitting.program.values import (
     TensorValue,
     Value,
 )
-from regraft.splitting.program.worlds import Longer
 from regraft.splitting.specialising.clamped_sizes import settle_clamped_sizes
 from regraft.splitting.specialising.constant_tables import check_host_operands
 from regraft.splitting.specialising.followed_code import NotRun
 from regraft.splitting.specialising.list_lengths_and_aliases import length_depends, note_ragged
+from regraft.splitting.specialising.objects_made_in_forward import holds_stand_in
 from regraft.splitting.specialising.sizes_by_numbers import open_sizes_by_numbers
 from regraft.splitting.specialising.slice_widths import fix_widths
-from regraft.splitting.specialising.stand_ins import holds_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
 # most operations in the second world: so many times those on the example, of which 10 more count

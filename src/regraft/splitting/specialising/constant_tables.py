@@ -14,7 +14,7 @@ from regraft.splitting.program.possible_constants import possible_constants
 from regraft.splitting.program.residual_expressions import is_torch
 from regraft.splitting.program.statements import read_names
 from regraft.splitting.program.values import HostValue, StaticValue, Value
-from regraft.splitting.specialising.stand_ins import holds_stand_in
+from regraft.splitting.specialising.objects_made_in_forward import holds_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
 # the modules of which an index gives a module

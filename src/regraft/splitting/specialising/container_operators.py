@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import TRUTHS
-from regraft.splitting.program.value_tests import has_kind
+from regraft.splitting.program.value_kinds_and_parts import has_kind
 from regraft.splitting.program.values import HostValue, StaticValue, Value, convert_to_host
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.code_running import run_code
@@ -24,7 +24,11 @@ from regraft.splitting.specialising.host_sets import (
     write_members,
 )
 from regraft.splitting.specialising.object_methods import call_object_method
-from regraft.splitting.specialising.stand_ins import get_places, is_dict_stand_in, is_stand_in
+from regraft.splitting.specialising.objects_made_in_forward import (
+    get_places,
+    is_dict_stand_in,
+    is_stand_in,
+)
 from regraft.splitting.specialising.state import Specialisation
 
 SET_TYPES = (set, frozenset)

@@ -7,7 +7,7 @@ import copy
 
 from regraft.splitting.program.residual_expressions import is_static_object, name
 from regraft.splitting.program.use_marks import mark_uses
-from regraft.splitting.program.value_tests import are_static, has_kind
+from regraft.splitting.program.value_kinds_and_parts import are_static, has_kind
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -21,9 +21,9 @@ from regraft.splitting.specialising.dictionaries import list_items
 from regraft.splitting.specialising.elements import make_tuple
 from regraft.splitting.specialising.host_displays import write_new_dictionary
 from regraft.splitting.specialising.object_changes import set_place
+from regraft.splitting.specialising.objects_made_in_forward import holds_stand_in, make_object
 from regraft.splitting.specialising.record_fields import operate_on_records
 from regraft.splitting.specialising.slice_widths import find_width
-from regraft.splitting.specialising.stand_ins import holds_stand_in, make_object
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_number, read_slice_bound
 

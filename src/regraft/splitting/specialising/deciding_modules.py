@@ -11,7 +11,7 @@ from regraft.splitting.observing.call_observation import observe
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual_expressions import holds_number, is_display
 from regraft.splitting.program.statements import read_names
-from regraft.splitting.program.value_tests import has_kind
+from regraft.splitting.program.value_kinds_and_parts import has_kind
 from regraft.splitting.program.values import NO_TWIN, HostValue, Names, TensorValue, Value, fork
 from regraft.splitting.specialising.code_running import (
     depends_on_sizes,
@@ -20,7 +20,7 @@ from regraft.splitting.specialising.code_running import (
 )
 from regraft.splitting.specialising.followed_code import NotRun
 from regraft.splitting.specialising.object_changes import undo_stores
-from regraft.splitting.specialising.stand_ins import holds_local_function
+from regraft.splitting.specialising.objects_made_in_forward import holds_local_function
 from regraft.splitting.specialising.state import Specialisation
 
 

@@ -7,7 +7,7 @@ import ast
 from regraft.splitting.program.values import HostValue, Value
 from regraft.splitting.specialising.inplace import delete_slice
 from regraft.splitting.specialising.object_methods import call_object_method
-from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
+from regraft.splitting.specialising.objects_made_in_forward import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
 REASON = "del of anything but a local name is not supported"

@@ -10,7 +10,7 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.elements import make_tuple
 from regraft.splitting.specialising.object_changes import remove_place, set_place
-from regraft.splitting.specialising.stand_ins import (
+from regraft.splitting.specialising.objects_made_in_forward import (
     get_item_keys,
     get_places,
     is_dict_stand_in,

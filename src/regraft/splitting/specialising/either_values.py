@@ -13,7 +13,7 @@ from regraft.splitting.program.residual import Branch, HostStep
 from regraft.splitting.program.residual_expressions import method_call, name
 from regraft.splitting.program.statements import Assign, raise_message
 from regraft.splitting.program.type_patterns import fit_one_variable, open_dimensions
-from regraft.splitting.program.value_tests import get_alternative
+from regraft.splitting.program.value_kinds_and_parts import get_alternative
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,

@@ -18,7 +18,7 @@ from regraft.splitting.program.residual_expressions import (
 )
 from regraft.splitting.program.statements import Assign, Unpack
 from regraft.splitting.program.type_patterns import open_dimensions
-from regraft.splitting.program.value_tests import are_static, list_parts
+from regraft.splitting.program.value_kinds_and_parts import are_static, list_parts
 from regraft.splitting.program.values import (
     NO_TWIN,
     HostValue,
@@ -30,7 +30,7 @@ from regraft.splitting.program.values import (
     make_value,
 )
 from regraft.splitting.specialising.code_running import run_code
-from regraft.splitting.specialising.stand_ins import get_item_keys, is_dict_stand_in
+from regraft.splitting.specialising.objects_made_in_forward import get_item_keys, is_dict_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
 

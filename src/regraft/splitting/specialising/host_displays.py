@@ -18,7 +18,7 @@ from regraft.splitting.program.values import (
     convert_to_host,
 )
 from regraft.splitting.specialising.elements import get_element
-from regraft.splitting.specialising.stand_ins import (
+from regraft.splitting.specialising.objects_made_in_forward import (
     get_item_keys,
     get_place_name,
     get_places,

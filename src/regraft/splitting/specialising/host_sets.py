@@ -9,7 +9,7 @@ from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep
 from regraft.splitting.program.residual_expressions import MUTATORS, is_builtin_container, name
 from regraft.splitting.program.statements import Evaluate
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import (
     HostValue,
     StaticValue,

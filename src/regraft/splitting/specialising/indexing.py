@@ -6,6 +6,7 @@ import ast
 
 import torch
 
+from regraft.splitting.program.example_with_larger_sizes import lengthen
 from regraft.splitting.program.record_classes import is_namedtuple
 from regraft.splitting.program.residual_expressions import (
     is_integer_scalar,
@@ -22,7 +23,6 @@ from regraft.splitting.program.values import (
     Value,
     convert_to_host,
 )
-from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.constant_tables import (
     MODULE_CONTAINERS,
@@ -37,12 +37,12 @@ from regraft.splitting.specialising.list_lengths_and_aliases import (
     note_ragged,
 )
 from regraft.splitting.specialising.object_methods import call_object_method
-from regraft.splitting.specialising.slice_widths import fix_length
-from regraft.splitting.specialising.stand_ins import (
+from regraft.splitting.specialising.objects_made_in_forward import (
     find_special_method,
     holds_stand_in,
     is_stand_in,
 )
+from regraft.splitting.specialising.slice_widths import fix_length
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import (
     bind_fresh,

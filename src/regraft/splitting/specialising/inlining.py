@@ -16,7 +16,7 @@ from regraft.splitting.program.early_returns import (
 )
 from regraft.splitting.program.leaving_elses import WithoutLeavingElses
 from regraft.splitting.program.use_marks import mark_uses
-from regraft.splitting.program.value_tests import has_kind
+from regraft.splitting.program.value_kinds_and_parts import has_kind
 from regraft.splitting.program.values import LostValue, StaticValue, Value
 from regraft.splitting.specialising.closures import drop_ended_names
 from regraft.splitting.specialising.dictionaries import update_dictionary
@@ -29,7 +29,7 @@ from regraft.splitting.specialising.local_functions import (
     nonlocal_names,
     own_names,
 )
-from regraft.splitting.specialising.stand_ins import (
+from regraft.splitting.specialising.objects_made_in_forward import (
     forget_dead_objects,
     holds_local_function,
     make_object,

@@ -32,7 +32,7 @@ from regraft.splitting.specialising.list_lengths_and_aliases import (
     note_ragged,
 )
 from regraft.splitting.specialising.object_methods import call_object_method
-from regraft.splitting.specialising.stand_ins import find_special_method, is_stand_in
+from regraft.splitting.specialising.objects_made_in_forward import find_special_method, is_stand_in
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import (
     bind_number,

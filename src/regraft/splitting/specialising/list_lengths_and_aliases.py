@@ -8,7 +8,7 @@ from typing import Any
 
 from regraft.splitting.program.residual_expressions import holds_number
 from regraft.splitting.program.statements import read_names
-from regraft.splitting.program.value_tests import list_lengths, lists_in
+from regraft.splitting.program.value_kinds_and_parts import list_lengths, lists_in
 from regraft.splitting.program.values import HostValue, Names, Value
 from regraft.splitting.specialising.state import Specialisation
 

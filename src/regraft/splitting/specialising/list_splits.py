@@ -13,7 +13,7 @@ from regraft.splitting.program.residual import Branch, HostStep, Step
 from regraft.splitting.program.residual_expressions import method_call
 from regraft.splitting.program.statements import raise_message
 from regraft.splitting.program.type_patterns import open_dimensions
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.elements import get_element, get_shape, make_tuple

@@ -28,8 +28,8 @@ from regraft.splitting.specialising.elements import (
 from regraft.splitting.specialising.followed_code import FollowedLoop
 from regraft.splitting.specialising.list_lengths_and_aliases import is_ragged
 from regraft.splitting.specialising.object_unification import unify
+from regraft.splitting.specialising.objects_made_in_forward import forget_dead_objects
 from regraft.splitting.specialising.path_joins import is_variable, join_partial, merge_paths
-from regraft.splitting.specialising.stand_ins import forget_dead_objects
 from regraft.splitting.specialising.state import Specialisation
 
 # most times that a loop's body is followed again, because sizes opened or for another reason

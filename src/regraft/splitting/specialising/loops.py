@@ -25,7 +25,7 @@ from regraft.splitting.program.residual import (
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import Break, Continue, raise_message, read_names
 from regraft.splitting.program.type_patterns import fit_one_variable
-from regraft.splitting.program.value_tests import list_parts
+from regraft.splitting.program.value_kinds_and_parts import list_parts
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.carried_names import NotSettled
@@ -42,8 +42,8 @@ from regraft.splitting.specialising.loop_fixpoint import (
     list_assigned_names,
 )
 from regraft.splitting.specialising.mapped_elements import expand_mapped_loop
+from regraft.splitting.specialising.objects_made_in_forward import read_sequence
 from regraft.splitting.specialising.path_joins import merge_paths
-from regraft.splitting.specialising.stand_ins import read_sequence
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_fresh, store_name
 

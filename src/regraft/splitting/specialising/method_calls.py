@@ -16,7 +16,7 @@ from regraft.splitting.program.residual_expressions import (
     method_call,
 )
 from regraft.splitting.program.statements import Evaluate
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import (
     ComputedValue,
     HostValue,
@@ -42,8 +42,8 @@ from regraft.splitting.specialising.list_lengths_and_aliases import (
     note_ragged,
 )
 from regraft.splitting.specialising.list_splits import take_parts
+from regraft.splitting.specialising.objects_made_in_forward import read_sequence
 from regraft.splitting.specialising.sorting import sort_list
-from regraft.splitting.specialising.stand_ins import read_sequence
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.tensor_calls import (
     COMPARISONS,

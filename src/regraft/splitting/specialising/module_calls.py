@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import ReadInside
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import Value
 from regraft.splitting.specialising.call_operands import Call
 from regraft.splitting.specialising.code_running import run_operation

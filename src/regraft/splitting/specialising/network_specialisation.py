@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from regraft.splitting.observing.assigned_attributes import Attribute
+from regraft.splitting.program.example_with_larger_sizes import lengthen
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, leaves_block
 from regraft.splitting.program.residual_expressions import WRAPPER_SUFFIX, name
 from regraft.splitting.program.statements import Return
 from regraft.splitting.program.values import NO_TWIN, StaticValue, TensorValue
-from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.expressions import evaluate_by_type
 from regraft.splitting.specialising.inlining import bind_arguments, bind_owner, enter_function
 from regraft.splitting.specialising.local_functions import find_followed

@@ -9,7 +9,7 @@ import torch
 
 from regraft.splitting.program.possible_constants import TRUTHS, possible_constants
 from regraft.splitting.program.residual_expressions import name
-from regraft.splitting.program.value_tests import is_truth_of_operand
+from regraft.splitting.program.value_kinds_and_parts import is_truth_of_operand
 from regraft.splitting.program.values import HostValue, StaticValue, Value, convert_to_host
 from regraft.splitting.specialising.code_running import read_number, run_code
 from regraft.splitting.specialising.constant_tables import MODULE_CONTAINERS

@@ -15,7 +15,7 @@ import torch
 
 from regraft.splitting.program.deque_class import Deque
 from regraft.splitting.program.record_classes import is_namedtuple
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.dictionaries import update_dictionary
 from regraft.splitting.specialising.object_changes import (
@@ -29,8 +29,7 @@ from regraft.splitting.specialising.object_methods import (
     construct_object,
     read_object_attribute,
 )
-from regraft.splitting.specialising.record_fields import call_builtin_on_record, replace_fields
-from regraft.splitting.specialising.stand_ins import (
+from regraft.splitting.specialising.objects_made_in_forward import (
     BOUND_TYPES,
     find_special_method,
     get_item_keys,
@@ -39,6 +38,7 @@ from regraft.splitting.specialising.stand_ins import (
     make_object,
     read_sequence,
 )
+from regraft.splitting.specialising.record_fields import call_builtin_on_record, replace_fields
 from regraft.splitting.specialising.state import Specialisation
 
 

@@ -17,11 +17,11 @@ from regraft.splitting.observing.assigned_attributes import (
 )
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.statements import read_names
-from regraft.splitting.program.value_tests import lists_in
+from regraft.splitting.program.value_kinds_and_parts import lists_in
 from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.elements import get_element
 from regraft.splitting.specialising.list_lengths_and_aliases import check_change
-from regraft.splitting.specialising.stand_ins import (
+from regraft.splitting.specialising.objects_made_in_forward import (
     Place,
     get_item_keys,
     get_object_name,

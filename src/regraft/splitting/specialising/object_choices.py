@@ -14,7 +14,7 @@ from regraft.splitting.program.residual_expressions import is_static_object, nam
 from regraft.splitting.program.statements import Assign
 from regraft.splitting.program.values import LostValue, StaticValue, Value
 from regraft.splitting.specialising.either_values import is_equal_constant
-from regraft.splitting.specialising.stand_ins import is_stand_in
+from regraft.splitting.specialising.objects_made_in_forward import is_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
 DIFFERENT_SIDES = "the sides of this expression have different types or shapes"

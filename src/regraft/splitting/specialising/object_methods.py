@@ -13,7 +13,7 @@ from regraft.splitting.specialising.dictionaries import call_native
 from regraft.splitting.specialising.followed_code import Frame, LocalFunction
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.object_changes import check_not_private
-from regraft.splitting.specialising.stand_ins import (
+from regraft.splitting.specialising.objects_made_in_forward import (
     METHOD_TYPES,
     find_special_method,
     look_up_place,

@@ -17,7 +17,7 @@ from regraft.splitting.program.values import (
     Value,
     convert_to_host,
 )
-from regraft.splitting.specialising.stand_ins import (
+from regraft.splitting.specialising.objects_made_in_forward import (
     get_object_name,
     holds_stand_in,
     is_stand_in,

@@ -18,7 +18,7 @@ from regraft.splitting.program.possible_constants import (
     possible_constants,
 )
 from regraft.splitting.program.residual_expressions import method_call
-from regraft.splitting.program.value_tests import are_static, has_kind
+from regraft.splitting.program.value_kinds_and_parts import are_static, has_kind
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,
@@ -42,8 +42,8 @@ from regraft.splitting.specialising.container_operators import (
     repeat_list,
 )
 from regraft.splitting.specialising.either_values import require_tensors, test_for_none
+from regraft.splitting.specialising.objects_made_in_forward import is_stand_in
 from regraft.splitting.specialising.record_fields import operate_on_records
-from regraft.splitting.specialising.stand_ins import is_stand_in
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import bind_number
 

@@ -19,7 +19,7 @@ from regraft.splitting.program.type_patterns import (
     open_differing_sizes,
     open_list_sizes,
 )
-from regraft.splitting.program.value_tests import get_alternative, is_truth_of_operand
+from regraft.splitting.program.value_kinds_and_parts import get_alternative, is_truth_of_operand
 from regraft.splitting.program.values import (
     EitherValue,
     HostValue,

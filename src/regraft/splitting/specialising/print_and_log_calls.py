@@ -8,7 +8,7 @@ import logging
 import warnings
 from typing import Any
 
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import StaticValue, Value
 from regraft.splitting.specialising.state import Specialisation
 

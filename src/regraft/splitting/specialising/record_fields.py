@@ -17,7 +17,7 @@ from regraft.splitting.program.record_classes import (
     only_stores_arguments,
 )
 from regraft.splitting.program.residual_expressions import holds_tensor
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import RecordValue, StaticValue, Value
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.elements import (
@@ -28,7 +28,7 @@ from regraft.splitting.specialising.elements import (
 )
 from regraft.splitting.specialising.inlining import inline
 from regraft.splitting.specialising.object_methods import construct_object, read_object_attribute
-from regraft.splitting.specialising.stand_ins import is_stand_in, record_error
+from regraft.splitting.specialising.objects_made_in_forward import is_stand_in, record_error
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import store_name
 

@@ -10,7 +10,7 @@ from regraft.splitting.program.possible_constants import TRUTHS, is_truth
 from regraft.splitting.program.residual import Step, TensorStep
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.statements import read_names
-from regraft.splitting.program.value_tests import is_truth_of_operand
+from regraft.splitting.program.value_kinds_and_parts import is_truth_of_operand
 from regraft.splitting.program.values import HostValue, Names, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.branches import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regraft.splitting.program.residual_expressions import name
 from regraft.splitting.program.type_patterns import open_dimensions
-from regraft.splitting.program.value_tests import lists_in
+from regraft.splitting.program.value_kinds_and_parts import lists_in
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, TensorValue, Value
 from regraft.splitting.specialising.guarded_sizes import append_check, guard_sizes, is_tensor
 from regraft.splitting.specialising.list_lengths_and_aliases import is_ragged

@@ -10,7 +10,7 @@ from typing import Any
 
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual_expressions import name
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import HostValue, StaticValue, Value, convert_to_host
 from regraft.splitting.specialising.code_running import run_code
 from regraft.splitting.specialising.elements import list_elements, make_list

@@ -24,7 +24,7 @@ from regraft.splitting.program.residual_expressions import (
 from regraft.splitting.program.statements import Assign, read_names
 from regraft.splitting.program.symbolic_sizes import SymbolicSizes
 from regraft.splitting.program.type_patterns import open_dimensions
-from regraft.splitting.program.value_tests import is_independent
+from regraft.splitting.program.value_kinds_and_parts import is_independent
 from regraft.splitting.program.values import (
     NO_TWIN,
     EitherValue,

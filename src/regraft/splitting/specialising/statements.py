@@ -23,7 +23,7 @@ from regraft.splitting.program.statements import (
     raise_message,
     read_names,
 )
-from regraft.splitting.program.value_tests import is_truth_of_operand
+from regraft.splitting.program.value_kinds_and_parts import is_truth_of_operand
 from regraft.splitting.program.values import HostValue, StaticValue, TensorValue, convert_to_host
 from regraft.splitting.specialising.assignment_statements import (
     execute_annotated_assign,

@@ -11,7 +11,7 @@ import torch
 from regraft.splitting.program.possible_constants import distinct_constants
 from regraft.splitting.program.residual_expressions import is_display, method_call, name
 from regraft.splitting.program.use_marks import mark_uses
-from regraft.splitting.program.value_tests import are_static
+from regraft.splitting.program.value_kinds_and_parts import are_static
 from regraft.splitting.program.values import NO_TWIN, EitherValue, HostValue, TensorValue, Value
 from regraft.splitting.specialising.assignment_targets import store
 from regraft.splitting.specialising.code_running import read_number, run_operation

@@ -12,7 +12,7 @@ from regraft.splitting.program.values import HostValue, StaticValue, Value, conv
 from regraft.splitting.specialising.call_operands import Call
 from regraft.splitting.specialising.code_running import run_code
 from regraft.splitting.specialising.constant_tables import DICTIONARIES, table_display
-from regraft.splitting.specialising.stand_ins import holds_stand_in
+from regraft.splitting.specialising.objects_made_in_forward import holds_stand_in
 from regraft.splitting.specialising.state import Specialisation
 
 PLAIN_TYPES = (bool, int, float, str)

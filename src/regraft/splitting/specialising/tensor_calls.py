@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from regraft.splitting.errors import Unrunnable
+from regraft.splitting.program.example_with_larger_sizes import lengthen
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.possible_constants import TRUTHS
 from regraft.splitting.program.residual import Branch, HostStep
@@ -23,7 +24,6 @@ from regraft.splitting.program.residual_expressions import (
 from regraft.splitting.program.statements import raise_message
 from regraft.splitting.program.type_patterns import open_dimensions
 from regraft.splitting.program.values import NO_TWIN, HostValue, StaticValue, TensorValue, Value
-from regraft.splitting.program.worlds import lengthen
 from regraft.splitting.specialising.branches import evaluate_truth
 from regraft.splitting.specialising.code_running import run_code, run_operation
 from regraft.splitting.specialising.deciding_modules import has_to_be_followed

@@ -14,7 +14,7 @@ from regraft.splitting.program.residual import HostStep, Step, TensorStep
 from regraft.splitting.program.statements import Assign
 from regraft.splitting.program.values import StaticValue
 from regraft.splitting.specialising.lasting_effects import changes_scope, find_changed_container
-from regraft.splitting.specialising.stand_ins import holds_local_function
+from regraft.splitting.specialising.objects_made_in_forward import holds_local_function
 from regraft.splitting.specialising.state import Specialisation
 from regraft.splitting.specialising.values_stored_under_names import store_name
 

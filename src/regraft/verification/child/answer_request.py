@@ -16,8 +16,8 @@ from regraft.verification.child.beyond_single_calls import examine_beyond_calls
 from regraft.verification.child.checks.whole_models import subjects_beyond
 from regraft.verification.child.drivers import user_driver
 from regraft.verification.child.drivers.driver_protocol import Subject, Task, yield_until_error
+from regraft.verification.child.evidence_record import Ledger
 from regraft.verification.child.file_import import package_of
-from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.read_files import start_noting_reads
 from regraft.verification.child.request_drivers import (
     drivers_for,

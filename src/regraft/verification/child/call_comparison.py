@@ -28,9 +28,9 @@ from regraft.verification.child.checks.size_variants import SIZES
 from regraft.verification.child.checks.value_variants import EXTREME, VALUES
 from regraft.verification.child.comparison_setting import Setting
 from regraft.verification.child.comparison_terms import HALVES, Difference, Largest, Rigour
+from regraft.verification.child.evidence_record import Record
 from regraft.verification.child.float64_runs import execute_exactly
 from regraft.verification.child.jittered_results import JITTERED, farther_outcome
-from regraft.verification.child.ledger import Record
 from regraft.verification.child.model_pair import Pair
 from regraft.verification.child.operation_noise import OperationNoise
 from regraft.verification.child.outcome_comparison import unsteady_paths, without_paths

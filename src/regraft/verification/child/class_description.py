@@ -19,9 +19,9 @@ from regraft.verification.child.drivers.class_instances import Instance
 from regraft.verification.child.drivers.guessed_instances import instance_or_failure
 from regraft.verification.child.drivers.instance_variations import FileFacts
 from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.evidence_record import Ledger
 from regraft.verification.child.file_import import load_original
 from regraft.verification.child.judge_process import Judge
-from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer
 from regraft.verification.child.running_classes import module_classes
 from regraft.verification.child.session import Session

@@ -19,7 +19,7 @@ from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_outcomes import Target
 from regraft.verification.child.comparison_terms import Difference
-from regraft.verification.child.ledger import Ledger
+from regraft.verification.child.evidence_record import Ledger
 from regraft.verification.child.random_states import reseed
 from regraft.verification.child.state_watch import Watch
 

@@ -8,7 +8,7 @@ from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_variants import ALL, ROWS, narrow_tensors
 from regraft.verification.child.comparison_terms import Difference
-from regraft.verification.child.ledger import Ledger
+from regraft.verification.child.evidence_record import Ledger
 
 TRIES = 32
 

@@ -20,7 +20,7 @@ from regraft.verification.child.drivers.driver_protocol import (
     yield_until_error,
 )
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.ledger import Ledger
+from regraft.verification.child.evidence_record import Ledger
 
 
 def load_driver(request: Mapping[str, Any], ledger: Ledger) -> user_driver.Factory | None:

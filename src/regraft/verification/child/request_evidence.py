@@ -13,7 +13,7 @@ from regraft.verification.child.checks.device_settings import changed_device_set
 from regraft.verification.child.checks.left_out_statements import reads_of_left_out
 from regraft.verification.child.checks.options_read import unvaried_options
 from regraft.verification.child.checks.process_reads import new_process_reads
-from regraft.verification.child.ledger import Ledger
+from regraft.verification.child.evidence_record import Ledger
 from regraft.verification.child.session import Session
 from regraft.verification.definition_changes import Change
 

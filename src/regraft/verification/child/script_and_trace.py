@@ -15,8 +15,8 @@ from regraft.verification.child import call_arguments
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_outcomes import Target
 from regraft.verification.child.comparison_terms import Check, Difference, Largest
+from regraft.verification.child.evidence_record import Ledger
 from regraft.verification.child.graph_capture import LATE, run_capture
-from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.result_comparison import compare
 from regraft.verification.child.time_limit import limit_time
 from regraft.verification.types import TRANSFORMS

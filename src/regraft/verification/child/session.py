@@ -18,8 +18,8 @@ from regraft.verification.child.checks.late_attributes import LateValues
 from regraft.verification.child.checks.mutants import Mutant, Mutants, mutant_in_place
 from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.definition_state import DefinitionState
+from regraft.verification.child.evidence_record import Ledger
 from regraft.verification.child.judge_process import Judge
-from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer
 from regraft.verification.child.random_states import reseed
 from regraft.verification.child.relatives_that_ran import MODES, has_taken_part, has_taken_value

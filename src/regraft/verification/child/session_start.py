@@ -16,13 +16,13 @@ from regraft.verification.child.checks.mutants import Mutants
 from regraft.verification.child.checks.replaced_functions import FunctionsSnapshot
 from regraft.verification.child.checks.tensor_equivalence import definitions_equal_for_tensors
 from regraft.verification.child.error_text import shorten_error
+from regraft.verification.child.evidence_record import Ledger
 from regraft.verification.child.file_import import (
     load_changed,
     load_original,
     missing_packages,
 )
 from regraft.verification.child.judge_process import Judge
-from regraft.verification.child.ledger import Ledger
 from regraft.verification.child.line_tracing import Tracer, stop_tracing_kernels
 from regraft.verification.child.missing_modules import missing_modules, refused_modules
 from regraft.verification.child.package_stand_ins import left_out_packages

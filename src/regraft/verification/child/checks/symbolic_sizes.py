@@ -20,7 +20,7 @@ from regraft.execution.nested import map_leaves
 from regraft.verification.child import call_arguments, weights
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.call_outcomes import Target
-from regraft.verification.child.ledger import Ledger
+from regraft.verification.child.evidence_record import Ledger
 from regraft.verification.child.state_watch import Watch
 
 _LARGEST = 8192

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from regraft.verification.child.call_arguments import Call
 from regraft.verification.child.error_text import shorten_error
-from regraft.verification.child.ledger import Ledger
+from regraft.verification.child.evidence_record import Ledger
 from regraft.verification.child.session import Session
 
 T = TypeVar("T")

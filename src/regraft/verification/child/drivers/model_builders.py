@@ -21,7 +21,7 @@ from unittest import mock
 from torch import nn
 
 from regraft.verification.child.drivers.driver_protocol import yield_until_error
-from regraft.verification.child.ledger import Ledger
+from regraft.verification.child.evidence_record import Ledger
 
 # The most functions of one class that are tried: a file may have a hundred, which differ in sizes.
 EACH = 3

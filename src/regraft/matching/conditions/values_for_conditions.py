@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from regraft.dsl.syntax import Operand, Var
 from regraft.matching.constants import operand_text
-from regraft.structure.model import Structure, Value
-from regraft.structure.module import Module
+from regraft.structure.module_structures import Module
+from regraft.structure.values_and_nodes import Structure, Value
 
 Arguments = tuple[Operand, ...]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from regraft.source.qualified_names import Names
 from regraft.source.text import SourceFile
-from regraft.structure.model import Layer
 from regraft.structure.optable import OpTable
 from regraft.structure.replaced_operations import Replacements
+from regraft.structure.values_and_nodes import Layer
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

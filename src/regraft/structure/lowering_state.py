@@ -9,9 +9,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from regraft.structure import guards
+from regraft.structure.function_surroundings import Function, Scope
 from regraft.structure.guards import Guard
-from regraft.structure.model import MISSING, Binding, Kind, Node, Opaque, Statement, Value
-from regraft.structure.scope import Function, Scope
+from regraft.structure.values_and_nodes import (
+    MISSING,
+    Binding,
+    Kind,
+    Node,
+    Opaque,
+    Statement,
+    Value,
+)
 
 _CONST_KINDS: tuple[tuple[type, Kind], ...] = (
     (bool, "bool"),

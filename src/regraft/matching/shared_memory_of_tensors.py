@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from regraft.matching.uses import METADATA
 from regraft.structure.calls import PURE_FUNCTIONS, changes_input
-from regraft.structure.model import Node, Value
 from regraft.structure.optable import SPLITTING_OPS
+from regraft.structure.values_and_nodes import Node, Value
 
 # Operations whose result is new, so that writing into it changes no argument.
 _MAKING_OPS = frozenset(

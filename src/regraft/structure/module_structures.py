@@ -14,12 +14,12 @@ from regraft.source.syntax_iterators import statements
 from regraft.source.text import SourceFile
 from regraft.structure.bound_names import local_names, stored_names
 from regraft.structure.class_layers import ClassLayers
+from regraft.structure.function_surroundings import Function, Scope
 from regraft.structure.lower import lower_function
-from regraft.structure.model import Body, Layer, Structure
 from regraft.structure.module_scopes import ModuleScopes
 from regraft.structure.package import Package
 from regraft.structure.replaced_operations import Replacements
-from regraft.structure.scope import Function, Scope
+from regraft.structure.values_and_nodes import Body, Layer, Structure
 from regraft.structure.words_and_calls import WORD_BYTES
 
 _OPERATORS = re.compile(
