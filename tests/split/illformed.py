@@ -36,12 +36,6 @@ class Hidden(Base):
         return self.inner(x)
 
 
-class Replaced(Base):
-    def forward(self, x):
-        self.state = self.state + 1
-        return x
-
-
 class Noise(Base):
     def forward(self, x):
         return x + torch.randn_like(x)
@@ -51,12 +45,6 @@ class Seeds(Base):
     def forward(self, x):
         torch.manual_seed(1)
         return x + torch.rand(1)
-
-
-class Counts(Base):
-    def forward(self, x):
-        self.state += 1
-        return x
 
 
 class InPlace(Base):
@@ -716,32 +704,6 @@ class Numpy(Base):
     def forward(self, x):
         numpy = self.a(x)
         return numpy if x.sum() > 0 else x
-
-
-class Alternates(Base):
-    """State from call to call that comes back to what it was."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.turn = 0
-
-    def forward(self, x):
-        self.turn = 1 - self.turn
-        if x.sum() > 0:
-            x = x * 2
-        self.turn = 1 - self.turn
-        return x + self.turn
-
-
-class Prepares(Base):
-    def __init__(self) -> None:
-        super().__init__()
-        self.mask = None
-
-    def forward(self, x):
-        if self.mask is None or x.sum() > 0:
-            self.mask = x
-        return x + self.mask
 
 
 class Asks(Base):

@@ -10,6 +10,7 @@ _SECTIONS = (
     ("stays eager, so the host needs torch", "islands"),
     ("raises an error, never checked", "unseen"),
     ("takes only these sizes", "listed_sizes"),
+    ("kept from call to call (.state, .reset())", "carried"),
     ("a variable of the call only", "not_left"),
     ("decided otherwise at a threshold", "at_threshold"),
     ("differs by rounding", "rounding"),
@@ -37,7 +38,7 @@ def summary_text(report: Mapping[str, Any]) -> str:
         counts_line(report),
         *(speed_lines(report) if is_slower(report) else ()),
         *compiler_lines(report),
-        *noted_lines(report, _SECTIONS[:4]),
+        *noted_lines(report, _SECTIONS[:5]),
     ]
     return "\n".join(lines)
 

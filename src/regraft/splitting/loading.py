@@ -15,6 +15,7 @@ from regraft.splitting.emitting.single import SingleFile
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report, check_format
 from regraft.splitting.nested_arguments import Packed
+from regraft.splitting.states import read_states
 
 __all__ = ["Report", "SplitModel", "load_split"]
 
@@ -49,6 +50,7 @@ def load_split(
     with _errors_as_damage(manifest_path):
         report, packed = parse_report(manifest["report"]), parse_packing(manifest["arguments"])
         is_host = digest(host) == manifest["host"]
+        states = read_states(path, manifest.get("states"))
         unheeded = replaced.keys() - manifest.get("settings", {}).keys()
     if not is_host:
         raise ValueError("host.py is not the file that the manifest describes")
@@ -58,7 +60,8 @@ def load_split(
             f" {' and no '.join(sorted(unheeded))} here"
         )
     split = SplitModel(path, report, **replaced)
-    split.packed = packed
+    split.packed, split.carried = packed, states
+    split.reset()
     return split
 
 

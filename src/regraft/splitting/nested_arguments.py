@@ -23,7 +23,11 @@ from regraft.splitting.program.argument_templates import (
     template_expression,
     unsupported_message,
 )
-from regraft.splitting.program.residual_expressions import WRAPPER_SUFFIX, holds_tensor
+from regraft.splitting.program.residual_expressions import (
+    WRAPPER_SUFFIX,
+    file_of_wrapped,
+    holds_tensor,
+)
 
 
 def unpack_arguments(
@@ -196,7 +200,7 @@ def build_wrapper(
     Its source stands in no file, but in `linecache`, at the line of the original's. parameters:
     those of the wrapper before the arguments of `templates` are taken apart.
     """
-    path = file.removesuffix(WRAPPER_SUFFIX)
+    path = file_of_wrapped(file)
     declarations = wrapper_declarations(path, line, parameters, templates)
     keywords = (
         f"{param.name}={template_expression(templates[param.name]) if param.name in templates else param.name}"  # noqa: E501

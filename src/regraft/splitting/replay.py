@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from regraft.splitting.carried_state import carry_state
 from regraft.splitting.checking.original_network import attempt
 from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.checking.saved_inputs import INPUTS, NETWORK
@@ -27,6 +28,8 @@ def replay(model: torch.nn.Module, calls: list[Any], folder: Path) -> str:
     split = SingleFile(path) if path.is_file() else load_split(folder / NETWORK)
     split.packed = None  # the inputs are taken apart
     network = bind_network(model, calls)
+    if call.keys() != network.calls[0].keys() and (carried := carry_state(model, calls)):
+        network = bind_network(*carried[:2])
     with torch.no_grad():
         expected = attempt(lambda: network.model(**call))
     return difference(attempt(lambda: split(**call)), expected)

@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ import torch
 from regraft.execution.threads import torch_threads
 from regraft.report.terminal import Watch, ignore
 from regraft.splitting.build_options import Options, check_options, chosen_compilers
+from regraft.splitting.carried_state import carry_state, refuse_both
 from regraft.splitting.compiling.batch_regions import has_samples
 from regraft.splitting.compiling.engine_settings import engine_settings, given_settings
 from regraft.splitting.emitting.artefact_protocol import Emitter, SplitNetwork
@@ -25,7 +26,9 @@ from regraft.splitting.nested_arguments import check_unchanged
 from regraft.splitting.network import Network, add_sizes, bind_network
 from regraft.splitting.network_cache import find_network, make_key, store_network
 from regraft.splitting.pipeline import build
+from regraft.splitting.program.residual_expressions import file_of_wrapped
 from regraft.splitting.sampling.dynamic_sizes import DynamicSize, read_dynamic
+from regraft.splitting.states import CarriedState
 
 
 def split(
@@ -69,13 +72,75 @@ def split(
     check_options(compiler, unseen, single_file, batched, measure)
     artefact = "file" if single_file else "batches" if batched else "directory"
     settings = engine_settings(threads, providers)
-    network = bind_network(model, example_inputs)
-    sizes = read_dynamic(dynamic or {}, network.calls)
     stated = given_settings(threads, providers)
     choices = [
-        Options(choice, unseen, artefact, measure, settings, tuple(map(str, sizes)))
+        Options(choice, unseen, artefact, measure, settings, ())
         for choice in chosen_compilers("onnxruntime" if single_file else compiler, stated)
     ]
+    plan = BuildPlan(choices, dynamic or {}, started, watch)
+    carried = carry_state(model, example_inputs) if artefact == "directory" else None
+    if carried is None:
+        return split_stateless(model, example_inputs, plan, batched, cache)
+    try:
+        return split_with_states(*carried, plan)
+    except Unsplittable as with_states:
+        try:
+            return split_stateless(model, example_inputs, plan, batched, cache)
+        except Unsplittable as refused:
+            raise refuse_both(refused, with_states) from with_states
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """How a network is built: with which options, which differ in their compiler, for which sizes
+    of its inputs, and since when; `watch` is called with what is done."""
+
+    choices: list[Options]
+    dynamic: Mapping[str, Mapping[int, tuple[int, int]]]
+    started: float
+    watch: Watch
+
+    def build(self, network: Network, sizes: list[DynamicSize]) -> SplitNetwork:
+        """Return the split network of the fastest compiler; raise Unsplittable where there is
+        none."""
+        # those of the compiled sub-networks; more would wait for one another in small operations
+        with torch_threads(self.choices[0].settings.threads):
+            return build_fastest(add_sizes(network, sizes), self.choices, self.started, self.watch)
+
+
+def split_with_states(
+    wrapper: torch.nn.Module, calls: list[dict[str, Any]], states: CarriedState, plan: BuildPlan
+) -> SplitNetwork:
+    """Return the split network that keeps its states from call to call; it is not cached.
+
+    wrapper, calls, states: those of `carry_state`. Raises Unsplittable.
+    """
+    network = bind_network(wrapper, calls)
+    network = replace(network, path=file_of_wrapped(network.path))
+    result = plan.build(network, read_dynamic(plan.dynamic, network.calls))
+    assert isinstance(result, SplitModel)
+    result.packed = network.packed
+    not_left = tuple(
+        left for left in result.report.not_left if left.removeprefix("network.") not in states.names
+    )
+    result.replace_report(replace(result.report, not_left=not_left, carried=tuple(states.names)))
+    result.carry(states)
+    return result
+
+
+def split_stateless(
+    model: torch.nn.Module,
+    example_inputs: list[Any],
+    plan: BuildPlan,
+    batched: bool,
+    cache: bool,
+) -> SplitNetwork:
+    """Return the split network, from the cache if it is there and `cache` is true; raise
+    Unsplittable where it cannot be split."""
+    network = bind_network(model, example_inputs)
+    sizes = read_dynamic(plan.dynamic, network.calls)
+    words = tuple(map(str, sizes))
+    choices = [replace(options, dynamic=words) for options in plan.choices]
     if batched:
         require_one_sample(network, sizes)
     key = key_of(network, model, choices) if cache else None
@@ -84,9 +149,7 @@ def split(
         return stored
     if network.packed is not None:
         check_unchanged(model, network.path, network.original_calls, network.packed)
-    # those of the compiled sub-networks; more would wait for one another in small operations
-    with torch_threads(settings.threads):
-        result = build_fastest(add_sizes(network, sizes), choices, started, watch)
+    result = plan.build(network, sizes)
     result.packed = network.packed
     if key is not None:
         store_network(key, result.directory)

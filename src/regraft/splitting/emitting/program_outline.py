@@ -16,6 +16,7 @@ from regraft.splitting.program.residual import (
     Step,
     TensorStep,
 )
+from regraft.splitting.program.residual_expressions import file_of_wrapped
 from regraft.splitting.program.statements import write_statement
 
 _SHOWN = 200  # characters of a host statement
@@ -73,10 +74,12 @@ def _shortened(text: str) -> str:
 
 def lines_of(region: Region) -> list[str]:
     """Return the lines that a region was made of, as `file:3,5-7` for each file in the order in
-    which its statements come from them."""
+    which its statements come from them; those of a network that is made around the original (its
+    states are arguments) are left out."""
     lines_by_file: dict[str, set[int]] = {}
     for path, line in region.places:
-        lines_by_file.setdefault(path, set()).add(line)
+        if path == file_of_wrapped(path):
+            lines_by_file.setdefault(path, set()).add(line)
     return [f"{path}:{ranges_text(sorted(lines))}" for path, lines in lines_by_file.items()]
 
 

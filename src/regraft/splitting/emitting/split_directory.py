@@ -14,6 +14,7 @@ from regraft.splitting.compiling.model_and_weight_files import digest
 from regraft.splitting.emitting.split_report import FORMAT, Report
 from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.sampling.numpy_conversion import to_numpy, to_torch
+from regraft.splitting.states import CarriedState, write_states
 
 
 class SplitModel:
@@ -30,6 +31,8 @@ class SplitModel:
         """Load the module `host.py` of the directory, and make its host. Raises ValueError where
         the directory has no such module."""
         self.directory, self.report, self._scratch = directory, report, scratch
+        self.carried: CarriedState | None = None  # what calls leave to the next, if anything
+        self.state: dict[str, Any] = {}  # the states as they are now, by name
         self.packed: Packed | None = (
             None  # set: a call takes the original's arguments; None: their parts by name
         )
@@ -43,6 +46,20 @@ class SplitModel:
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Return the network's result, with torch tensors, for arguments by position or by name;
         the host raises ValueError for arguments that the network was not split for."""
+        if self.carried is None:
+            return self._run(args, keywords)
+        states = self.carried.encode(self.state)
+        result, following = self._run(args, {**keywords, self.carried.parameter: states})
+        self.state = dict(zip(self.carried.names, following, strict=True))
+        return result
+
+    def reset(self) -> None:
+        """Set the states to those that the original had when it was split; without states nothing
+        happens."""
+        self.state = {} if self.carried is None else self.carried.first_state()
+
+    def _run(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Return what the host gives for these arguments, with torch tensors."""
         if self.packed is not None:
             args, keywords = (), self.packed.parts(args, keywords)
         return to_torch(
@@ -50,6 +67,15 @@ class SplitModel:
                 *map(to_numpy, args), **{key: to_numpy(value) for key, value in keywords.items()}
             )
         )
+
+    def carry(self, states: CarriedState) -> None:
+        """Keep these states from call to call, and write them into the directory."""
+        self.carried = states
+        self.reset()
+        path = self.directory / "manifest.json"
+        manifest = json.loads(path.read_text("utf-8"))
+        states_in_manifest = write_states(self.directory, states)
+        write_manifest(self.directory, {**manifest, "states": states_in_manifest})
 
     def replace_report(self, report: Report) -> None:
         """Take this report in the place of the one that the network and its manifest have."""

@@ -43,7 +43,8 @@ class Report:
     original, on the example calls and this machine; None where they were not measured. compilers:
     where the fastest one was to be found, each with its name, the `seconds` of a call, and the
     `reason` for which the network could not be split with it. listed_sizes: a sentence for each
-    list of sizes, outside of which the split network raises.
+    list of sizes, outside of which the split network raises. carried: attributes of modules that a
+    call leaves to the next one, which the split network keeps, too.
     """
 
     subnetworks: int
@@ -66,6 +67,7 @@ class Report:
     times: tuple[float, float] | None = None
     compilers: tuple[dict[str, Any], ...] = ()
     listed_sizes: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the report as text, with a table of the regions."""

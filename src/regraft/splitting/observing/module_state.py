@@ -38,16 +38,18 @@ class State:
     ) -> Attribute | None:
         """Return the first attribute (path of its module, name) that is another now than in the
         snapshot, is new or is gone, except those in `scratch`; None where there is none."""
+        return next((key for key in self.list_changes(model) if key not in scratch), None)
+
+    def list_changes(self, model: torch.nn.Module) -> list[Attribute]:
+        """Return the attributes (path of their module, name) that are others now than in the
+        snapshot, are new or are gone."""
         current = State(model)
-        keys = {key: None for key in (*self.snapshots, *current.snapshots) if key not in scratch}
-        return next(
-            (
-                key
-                for key in keys
-                if self.snapshots.get(key, self) != current.snapshots.get(key, current)
-            ),
-            None,
-        )
+        keys = dict.fromkeys((*self.snapshots, *current.snapshots))
+        return [
+            key
+            for key in keys
+            if self.snapshots.get(key, self) != current.snapshots.get(key, current)
+        ]
 
     def freeze(self, value: Any, depth: int) -> Any:
         """Return a value that compares equal as long as the object, and what it holds, stays the

@@ -14,8 +14,10 @@ from regraft.execution.nested import iterate_leaves
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.values import HostValue, StaticValue, Value
 
-# ends the file name of a wrapper that puts arguments together (nested_arguments.py)
+# end the file names of the wrappers that put arguments together (nested_arguments.py), and that
+# take states as arguments (carried_state.py)
 WRAPPER_SUFFIX = ", arguments"
+STATE_SUFFIX = ", states"
 # methods that change a list, dictionary or set
 MUTATORS = frozenset(
     {
@@ -34,6 +36,11 @@ MUTATORS = frozenset(
         "discard",
     }
 )
+
+
+def file_of_wrapped(path: str) -> str:
+    """Return the file of the network in a wrapper, from the wrapper's path or its own."""
+    return path.removesuffix(WRAPPER_SUFFIX).removesuffix(STATE_SUFFIX)
 
 
 def name(identifier: str) -> ast.expr:

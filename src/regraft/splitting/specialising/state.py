@@ -16,7 +16,7 @@ from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.program.literals import literal
 from regraft.splitting.program.residual import HostStep, Step, TensorStep, leaves_block
 from regraft.splitting.program.residual_expressions import (
-    WRAPPER_SUFFIX,
+    file_of_wrapped,
     is_made_of_sizes,
     name,
     submodule_text,
@@ -256,7 +256,7 @@ class Specialisation:
         network cannot be split and the place of `node`, or of its statement where `node` is made
         here."""
         line = getattr(node, "lineno", 0) or self.frame.line
-        return kind(self.frame.path.removesuffix(WRAPPER_SUFFIX), line, reason)
+        return kind(file_of_wrapped(self.frame.path), line, reason)
 
     def require_single_type(self, node: ast.AST, label: str, value: Value) -> Value:
         """Return the value; raise Unsplittable, which calls it `label`, if it is a LostValue, as
