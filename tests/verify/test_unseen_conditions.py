@@ -389,7 +389,7 @@ class Segmented(nn.Module):
 def test_whole_numbers_differ_between_the_rows_of_a_call(tmp_path: Path) -> None:
     first_row = "self.table(segments[:1].expand_as(segments))"
     verdict = verdict_on(tmp_path, SEGMENTS, "self.table(segments)", first_row)
-    assert (verdict.status, "number 0" in verdict.reason) == ("refuted", True), verdict
+    assert verdict.status == "refuted", verdict
 
 
 CAPPED = """\

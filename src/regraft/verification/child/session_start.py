@@ -168,7 +168,7 @@ def _watch_changed_lines(session: Session) -> None:
     prepare = partial(Conditions, late=late, by_hand=by_hand, equal_for_tensors=equal)
     session.conditions = (
         prepare(changed, changes, original),
-        prepare(original, old_changes, changed),
+        prepare(original, old_changes, changed, is_original=True),
     )
     avoided = session.ledger.avoided
     session.mutants = Mutants(changed, original, changes, avoided, thorough=session.thorough)

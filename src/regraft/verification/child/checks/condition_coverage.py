@@ -31,6 +31,7 @@ from regraft.verification.child.checks.condition_instrumentation import (
     COMPARE,
     DIFFER,
     RECORD,
+    UNLIKE,
     Condition,
     ReportingTransformer,
 )
@@ -64,6 +65,7 @@ from regraft.verification.child.checks.exchanged_names import (
     have_differed,
     value_in,
 )
+from regraft.verification.child.checks.fixed_values import fixed_expressions, is_unlike
 from regraft.verification.child.checks.replaced_roundings import (
     ROUNDED,
     replaced_roundings,
@@ -106,6 +108,7 @@ class Conditions:
         late: Mapping[str, frozenset[str]] | None = None,
         *,
         by_hand: bool = False,
+        is_original: bool = False,
         equal_for_tensors: frozenset[str] = frozenset(),
     ) -> None:
         """Prepare the conditions of `module` that `counterpart`, the second version, lacks, and add
@@ -115,11 +118,13 @@ class Conditions:
         by_hand: whether functions that `counterpart` calls along another dimension have to see
         several elements along theirs, roundings that it lacks numbers that others round
         differently, and variables another value than those in whose place they stand.
+        is_original: whether `module` is the original: then, for a change by hand, expressions have
+        to have another value than the literals that the changed version has in their place.
         equal_for_tensors: definitions that are the same program where the operands of their new
         expressions are tensors, as `are_equal_for_tensors` decides.
         """
         self._module, self._late = module, late or {}
-        self._by_hand = by_hand
+        self._by_hand, self._is_original = by_hand, is_original
         self._equal_for_tensors = equal_for_tensors
         self._conditions: dict[str, list[Condition]] = {}
         self._edited: dict[str, Definition] = {}
@@ -134,6 +139,7 @@ class Conditions:
                 BINARY: self._record_operation,
                 COMPARE: self._record_comparison,
                 DIFFER: self._record_difference,
+                UNLIKE: self._record_unlike,
             }
         )
 
@@ -227,11 +233,12 @@ class Conditions:
         own_counts = Counter(map(anonymous_form, conditions_of(node)))
         expressions = ast.walk(counterpart_node) if counterpart_node is not None else ()
         ordered = {order_operands(node) for node in expressions if isinstance(node, ast.expr)}
-        turned, rounding, exchanged = frozenset[str](), frozenset[str](), {}
+        turned, rounding, exchanged, fixed = frozenset[str](), frozenset[str](), {}, {}
         if self._by_hand and counterpart_node is not None:
             turned = functions_along_other_dimensions(node, counterpart_node)
             rounding = replaced_roundings(node, counterpart_node)
             exchanged = exchanged_names(node, counterpart_node)
+            fixed = fixed_expressions(node, counterpart_node) if self._is_original else {}
         transformer = ReportingTransformer(
             change,
             frozenset(form for form in own_counts if own_counts[form] > counterpart_counts[form]),
@@ -243,6 +250,7 @@ class Conditions:
             if name in self._equal_for_tensors
             else None,
             exchanged,
+            fixed,
         )
         edited = copy.deepcopy(node)
         transformer.visit(edited)
@@ -331,6 +339,15 @@ class Conditions:
             except LookupError:
                 differs = True
             condition.results.update(condition.required * differs)
+        return value
+
+    def _record_unlike(self, name: str, number: int, fixed: Any, value: Any) -> Any:
+        """Note whether the value of an expression is another one than a fixed value, and return the
+        value; a symbolic number only notes that the condition ran."""
+        condition = self._conditions[name][number]
+        condition.results.add(RAN)
+        if not isinstance(value, _SYMBOLS):
+            condition.results.update(condition.required * is_unlike(value, fixed))
         return value
 
     def _record_call(

@@ -38,6 +38,7 @@ from regraft.verification.definition_changes import Change
 # the functions that the calls name
 RECORD, CALL, BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
 COMPARE, DIFFER = "__regraft_compare__", "__regraft_differ__"
+UNLIKE = "__regraft_unlike__"
 Node = TypeVar("Node", bound=ast.AST)
 _TEXT = 80  # the most characters of a condition that a message shows
 
@@ -87,7 +88,8 @@ class ReportingTransformer(ast.NodeTransformer):
     several elements along theirs. `rounding` are functions that round, which the counterpart does
     not call: new calls of these have to see numbers that others round differently. `exchanged` are
     the variables that the counterpart has in the place of others, which have to differ from them
-    once.
+    once, and `fixed` the literals that it has in the place of expressions, which have to have
+    another value once.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class ReportingTransformer(ast.NodeTransformer):
         rounding: frozenset[str] = frozenset(),
         identities: frozenset[str] | None = None,
         exchanged: Mapping[Place, str] | None = None,
+        fixed: Mapping[Place, ast.expr] | None = None,
     ) -> None:
         """Start without conditions. `change` is the changed definition; `identities` are the
         functions of `callable_torch_functions`, whose operands report their types, None where none
@@ -110,7 +113,7 @@ class ReportingTransformer(ast.NodeTransformer):
         self._typed_operands: dict[int, int] = {}
         self._reports_types_only = False
         self._turned, self._rounding = turned, rounding
-        self._exchanged = exchanged or {}
+        self._exchanged, self._fixed = exchanged or {}, fixed or {}
         self._change, self._forms, self._ordered, self._late = change, forms, ordered, late
 
     def visit(self, node: ast.AST) -> Any:
@@ -120,12 +123,23 @@ class ReportingTransformer(ast.NodeTransformer):
         if self._identities is not None and isinstance(node, ast.expr):
             self._add_typed_operands(node, self._identities)
         number = self._typed_operands.pop(id(node), None)
+        literal = self._literal_for(node)
+        text = "" if literal is None else ast.unparse(node)
         visited = self.generic_visit(node) if self._reports_types_only else super().visit(node)
         if isinstance(visited, ast.Name) and not self._reports_types_only:
             visited = self._wrap_exchanged(visited, self._exchanged.get(place_of(visited), ""))
+        if literal is not None and isinstance(visited, ast.expr) and not self._reports_types_only:
+            visited = self._wrap_fixed(visited, text, literal)
         if number is None or not isinstance(visited, ast.expr):
             return visited
         return self._report(visited, number)
+
+    def _literal_for(self, node: ast.AST) -> ast.expr | None:
+        """Return the literal that the counterpart has in the place of an expression; None for none,
+        and for a node that is not from the file."""
+        if not isinstance(node, ast.expr) or not hasattr(node, "lineno"):
+            return None
+        return self._fixed.get(place_of(node))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Report at the start of the body whether parameters are given that default to None and
@@ -302,6 +316,15 @@ class ReportingTransformer(ast.NodeTransformer):
         wanted = (DIFFERED.format(other_name),)
         number = self._add_condition(node.lineno, ast.unparse(node), wanted)
         return self._reporting_call(DIFFER, node, number, ast.Constant(other_name), node)
+
+    def _wrap_fixed(self, node: ast.expr, text: str, literal: ast.expr) -> ast.expr:
+        """Return a call that records whether an expression of a changed line has another value than
+        the literal that the counterpart has in its place, and returns that value."""
+        if not self._is_changed(node):
+            return node
+        wanted = (DIFFERED.format(ast.unparse(literal)),)
+        number = self._add_condition(node.lineno, text, wanted)
+        return self._reporting_call(UNLIKE, node, number, literal, node)
 
     def _wrap_value(self, node: ast.expr, text: str, wanted: tuple[str, ...] = TRUTH) -> ast.expr:
         """Return a call that records the value of an expression as a condition's result and returns

@@ -19,19 +19,22 @@ from regraft.verification.child.checks.condition_kinds import (
 
 RAN = "ran"  # reported by a condition whose result cannot be determined
 NUMBERS = (torch.Tensor, int, float)
+_PLAIN = (bool, int, float, str, list, tuple, dict)
 
 
 def truth_results(value: Any) -> Iterator[str]:
-    """Yield the truth values that a condition has: true, false, or both for different elements.
-    Yield nothing for an empty tensor, a tensor on a device, and a value that is neither tensor nor
-    number."""
+    """Yield the truth values that a condition has: true, false, or both for different elements, and
+    for an object whose truth is not looked at. Yield nothing for an empty tensor and a tensor on a
+    device."""
     if isinstance(value, torch.Tensor):
         if value.numel() and value.device.type == "cpu":
             truth = value.detach() != 0
             yield from TRUTH[:1] * bool(truth.any())
             yield from TRUTH[1:] * (not bool(truth.all()))
-    elif isinstance(value, bool | int | float):
+    elif value is None or isinstance(value, _PLAIN):
         yield TRUTH[0] if value else TRUTH[1]
+    else:
+        yield from TRUTH
 
 
 def variety_results(value: Any, first_value: Any) -> Iterator[str]:

@@ -29,10 +29,11 @@ def exchanged_names(own: ast.AST, other: ast.AST) -> dict[Place, str]:
     Statements that changed places, operands that do so in a sum, a product or an equation, keywords
     in another order, and functions that are called are not exchanged.
     """
-    bound = _bound_names(own) ^ _bound_names(other)  # by one version only
+    bound = bound_names(own) ^ bound_names(other)  # by one version only
     return {
         place_of(part): other_part.id
-        for part, other_part in _pairs(own, other)
+        for part, other_part in unlike_parts(own, other)
+        if isinstance(part, ast.Name) and isinstance(other_part, ast.Name)
         if bound.isdisjoint((part.id, other_part.id))
     }
 
@@ -66,21 +67,24 @@ def have_differed(value: Any, other_value: Any) -> bool:
     return not are_plain or value != other_value
 
 
-def _pairs(own: ast.AST, other: ast.AST) -> Iterator[tuple[ast.Name, ast.Name]]:
-    """Yield the variables that differ at equal places of two trees, as far as the trees have one
-    form."""
-    match own, other:
-        case ast.Name(ctx=ast.Load()), ast.Name(ctx=ast.Load()):
-            yield from ((own, other),) * (own.id != other.id)
-            return
+def unlike_parts(own: ast.AST, other: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """Yield the variables that differ at equal places of two trees, and the nodes of different
+    types there, as far as the trees have one form."""
+    if isinstance(own, ast.Name) and isinstance(other, ast.Name):
+        are_read = isinstance(own.ctx, ast.Load) and isinstance(other.ctx, ast.Load)
+        yield from ((own, other),) * (are_read and own.id != other.id)
+        return
+    if type(own) is not type(other):
+        yield own, other
+        return
     operands = _operands_of(own)
-    if type(own) is not type(other) or (operands and operands == _operands_of(other)):
+    if operands and operands == _operands_of(other):
         return
     for parts, other_parts in zip(_fields_of(own), _fields_of(other), strict=True):
         own_only, other_only = _without_equal(parts, other_parts)
         if len(own_only) == len(other_only):
             for part, other_part in zip(own_only, other_only, strict=True):
-                yield from _pairs(part, other_part)
+                yield from unlike_parts(part, other_part)
 
 
 def _without_equal(
@@ -133,7 +137,7 @@ def _nested_operands(node: ast.expr, operation: type[ast.operator]) -> Iterator[
         yield node
 
 
-def _bound_names(definition: ast.AST) -> frozenset[str]:
+def bound_names(definition: ast.AST) -> frozenset[str]:
     """Return the names of the parameters and variables that a definition binds."""
     return frozenset(
         part.arg if isinstance(part, ast.arg) else part.id

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regraft.verification.child.call_arguments import Call
@@ -32,6 +32,7 @@ from regraft.verification.child.drivers.forward_inputs import (
 from regraft.verification.child.drivers.guessed_slots import guess_slots, parameters
 from regraft.verification.child.drivers.model_attempts import Attempt
 from regraft.verification.child.drivers.slot_values import make_call
+from regraft.verification.child.drivers.varied_slots import more_varied_slot
 
 # Pairs of sizes, each (batch, length); a model is called at both sizes of the first pair that it
 # accepts. The later pairs are for models whose batch statistics need two rows, and for those that
@@ -119,7 +120,7 @@ def find_accepted(
     for start in starts if first_spec is None else (first_spec, *starts):
         accepted = _accepted_when_completed(model, start, slots, failures)
         if accepted is not None:
-            return _preferably_trained(model, accepted)
+            return _preferably_varied(model, _preferably_trained(model, accepted))
     specs_of_one_size = [] if first_spec is None else [first_spec]
     accepted = (
         _accepted_after_search(model, slots, seconds, failures, specs_of_one_size)
@@ -127,7 +128,7 @@ def find_accepted(
         else None
     )
     if accepted is not None:
-        return _preferably_trained(model, accepted)
+        return _preferably_varied(model, _preferably_trained(model, accepted))
     for spec in specs_of_one_size if one_batch else ():
         outcome = accepted_or_failed(model, spec, ONE_BATCH_SIZES)
         if isinstance(outcome, AcceptedInputs):
@@ -145,6 +146,28 @@ def _preferably_trained(model: Any, accepted: AcceptedInputs) -> AcceptedInputs:
         if isinstance(outcome, AcceptedInputs) and outcome.trains:
             return outcome
     return accepted
+
+
+def _preferably_varied(model: Any, accepted: AcceptedInputs) -> AcceptedInputs:
+    """Return inputs in which arguments whose values are all equal have different ones
+    (`more_varied_slot`), as far as a model accepts these at the same sizes, and in training where
+    it accepts the equal ones there."""
+    for name in accepted.spec:
+        accepted = _with_varied_slot(model, accepted, name)
+    return accepted
+
+
+def _with_varied_slot(model: Any, accepted: AcceptedInputs, name: str) -> AcceptedInputs:
+    """Return inputs that the model accepts with different values in one argument, if all of its
+    values are equal and there are such inputs, else `accepted`."""
+
+    def accepts(slot: Slot) -> bool:
+        """Return whether the model accepts the inputs with another slot for the argument."""
+        outcome = accepted_or_failed(model, {**accepted.spec, name: slot}, (accepted.sizes,))
+        return isinstance(outcome, AcceptedInputs) and outcome.trains >= accepted.trains
+
+    slot = more_varied_slot(accepted.spec[name], accepts)
+    return accepted if slot is None else replace(accepted, spec={**accepted.spec, name: slot})
 
 
 def _accepted_when_completed(
@@ -228,7 +251,7 @@ def _starting_specs(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator
 
 
 def accepted_or_failed(
-    model: Any, spec: Spec, pairs: Sequence[tuple[tuple[int, int], tuple[int, int]]] = SIZES
+    model: Any, spec: Spec, pairs: Sequence[tuple[tuple[int, int], ...]] = SIZES
 ) -> AcceptedInputs | Attempt:
     """Return the inputs with the first pair of sizes at which the model accepts a specification, or
     the first attempt that failed.
