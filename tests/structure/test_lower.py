@@ -136,11 +136,26 @@ def test_arithmetic_of_numbers(expression: str, kind: str) -> None:
         ("x.baddbmm(y, y)", 3),
         ("torch.einsum('ij,jk->ik', x, y)", 2),
         ("torch.bmm(x, y) * int(y) ** -0.5", 3),
+        ("torch.cat((x.view(-1, 4), y), 1)", 2),
+        ("torch.cat([x, y.unsqueeze(0).view(1, 2, 3)], dim=-1)", 3),
     ],
 )
 def test_ranks(expression: str, number: int) -> None:
     body = forward(f"z = {expression}")
     assert rank(body.log["z"][-1].value) == Rank(number)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "z = torch.cat((x, y), 1)",
+        "z = torch.cat((x.view(-1), y), 0)",
+        "z = torch.cat((x.view(-1, 4), y.view(1, 2, 3)), 1)",
+        "parts = [x.view(-1, 4), y]; parts[0] = y; z = torch.cat(parts, 1)",
+    ],
+)
+def test_joined_parts_without_a_known_rank(lines: str) -> None:
+    assert rank(forward(lines).log["z"][-1].value) is None
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 from torch import nn
 
 from regraft.verification.child.drivers import (
+    calls_in_file,
     class_instances,
     guessed_instances,
     model_builders,
@@ -322,3 +323,76 @@ def test_a_class_of_activations_is_given_where_the_constructor_makes_one(
     changed = CHOOSING.replace("torch.softmax(self.projection(self.norm(x)), -1)", text)
     (verdict,) = verify(path, changed.encode(), time_limit=100)
     assert (verdict.status, verdict.reason if status == "proved" else "") == (status, "")
+
+
+STATED = """
+import torch
+from torch import nn
+
+
+def widths():
+    return [16, 32]
+
+
+class Plain(nn.Module):
+    factor = 1
+
+    def __init__(self, planes):
+        super().__init__()
+        self.linear = nn.Linear(planes, planes)
+
+    def forward(self, x):
+        return torch.softmax(self.linear(x), -1) + x
+
+
+class Double(Plain):
+    factor = 2
+
+
+class Net(nn.Module):
+    def __init__(self, block, depth, block_planes):
+        super().__init__()
+        self.blocks = nn.Sequential(*[block(block_planes[0]) for _ in range(depth)])
+        self.head = nn.Linear(block_planes[0], block_planes[1] * block.factor)
+
+    def forward(self, x):
+        return torch.softmax(self.head(self.blocks(x)), -1)
+
+
+def build(kind, **options):
+    return Net(Double if kind else Plain, 2, widths(), **options)
+
+
+def build_plain(kind):
+    if kind == 1:
+        return Net(Plain, 2, widths())
+    return Net(Double, depth=kind, block_planes=widths())
+"""
+
+
+def test_arguments_that_a_file_gives_its_classes_are_read(tmp_path: Path) -> None:
+    module = loaded(tmp_path, STATED)
+    stated = [*calls_in_file.stated_arguments(module.Net, module, STATED)]
+    assert stated == [
+        {"block": module.Plain, "depth": 2, "block_planes": [16, 32]},
+        {"block": module.Double, "block_planes": [16, 32]},
+    ]
+    assert [*calls_in_file.stated_arguments(module.Plain, module, STATED)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("self.head(self.blocks(x)).softmax(-1)", "proved"), ("self.blocks(x)", "refuted")],
+)
+def test_a_class_of_blocks_is_given_where_the_file_gives_it(
+    text: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.py"
+    path.write_text(STATED)
+    changed = STATED.replace("torch.softmax(self.head(self.blocks(x)), -1)", text)
+    (verdict,) = verify(path, changed.encode(), time_limit=100, by_rules=True)
+    assert (verdict.status, verdict.reason if status == "proved" else "") == (status, "")
+    if status == "proved":
+        assert "block=Plain" in str(verdict.evidence["models"])

@@ -24,7 +24,14 @@ from regraft.verification.child.drivers import (
     layers_of_inputs,
     source_hints,
 )
-from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Sizes, Slot
+from regraft.verification.child.drivers.argument_slots import (
+    BATCH,
+    LENGTH,
+    POSITIONS,
+    Dim,
+    Sizes,
+    Slot,
+)
 from regraft.verification.child.drivers.error_statements import statements_of_error
 from regraft.verification.child.drivers.function_subjects import FunctionModule
 from regraft.verification.child.drivers.guessed_slots import guess_slots
@@ -861,9 +868,16 @@ def scan_states(u: Any, delta: Any, A: Any, B: Any) -> Any:
     return states * torch.einsum("bld,bln,bld->bldn", delta, B, u)
 
 
+def weigh_steps(states: Any, step: Any) -> Any:
+    return states.softmax(-1) if step == 0 else states.softmax(-1) / step
+
+
 def test_numbers_and_ranks_that_the_failing_statement_tells() -> None:
     namespace = ModuleType("functions")
-    vars(namespace).update(sample_rows=sample_rows, scan_states=scan_states)
+    functions = {"sample_rows": sample_rows, "scan_states": scan_states, "weigh_steps": weigh_steps}
+    vars(namespace).update(functions)
+    weighed = input_guesses.find_accepted(FunctionModule(namespace, "weigh_steps"), inner=True)
+    assert weighed.spec["step"].kind == "plain"
     sampled = input_guesses.find_accepted(FunctionModule(namespace, "sample_rows"), inner=True)
     assert sampled.spec["number"] == Slot("plain", value=2)
     scanned = input_guesses.find_accepted(FunctionModule(namespace, "scan_states"), inner=True)
@@ -950,6 +964,66 @@ def test_videos_of_a_convolution_inside_another_layer(is_renamed: bool) -> None:
     spec = input_guesses.find_accepted(Videos(is_renamed=is_renamed).eval(), inner=True).spec
     assert spec["x"].dims[:2] == (BATCH, Dim(3))
     assert len(spec["x"].dims) == 5
+
+
+def test_an_input_whose_first_layer_normalises_it_has_its_channels() -> None:
+    """A block with its normalisation first takes images or videos."""
+
+    class Block(nn.Module):
+        """Normalises, then convolves."""
+
+        def __init__(self, norm: Any, conv: Any) -> None:
+            super().__init__()
+            self.norm, self.conv = norm, conv
+
+        def forward(self, x: Any) -> Any:
+            out = self.norm(x)
+            return x + self.conv(out)
+
+    pictures = Block(nn.BatchNorm2d(6), nn.Conv2d(6, 6, 3, padding=1))
+    videos = Block(nn.BatchNorm3d(6), nn.Conv3d(6, 6, 3, padding=1))
+    for block, rank in ((pictures, 4), (videos, 5)):
+        dims = guess_slots(block, True, 0)["x"].dims
+        assert (dims[:2], len(dims)) == ((BATCH, Dim(6)), rank)
+
+
+def statistics_of_picture(picture: Any) -> Any:
+    assert picture.size()[0] == 3
+    return picture.view(3, -1).std(dim=-1, keepdim=True)
+
+
+def test_a_function_takes_inputs_of_one_size_in_their_first_dimension() -> None:
+    namespace = ModuleType("functions")
+    vars(namespace)["statistics_of_picture"] = statistics_of_picture
+    function = FunctionModule(namespace, "statistics_of_picture")
+    accepted = input_guesses.find_accepted(function, inner=True, one_batch=True)
+    shapes = [
+        value.shape
+        for call in accepted.calls(function)(0)
+        for value in (*call.args, *call.kwargs.values())
+    ]
+    assert {shape[0] for shape in shapes} == {3}
+    assert len(set(shapes)) > 1
+
+
+class Pointer(nn.Module):
+    """Attends from one state to rows of features of all positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.score = nn.Linear(32, 32), nn.Linear(32, 1)
+
+    def forward(self, state: Any, memory: Any, features: Any) -> Any:
+        batch, length, width = list(memory.size())
+        expanded = self.project(state).unsqueeze(1).expand(batch, length, width)
+        scores = self.score(torch.tanh(features + expanded.contiguous().view(-1, width)))
+        return torch.softmax(scores.view(-1, length), 1)
+
+
+def test_rows_of_all_positions_beside_a_state_of_one() -> None:
+    spec = input_guesses.find_accepted(Pointer().eval(), inner=True, width=32).spec
+    assert spec["state"].dims == (BATCH, Dim(32))
+    assert spec["features"].dims == (POSITIONS, Dim(32))
 
 
 class Pictures(nn.Module):

@@ -25,7 +25,13 @@ from regraft.verification.child.drivers import (
     input_repairs,
     source_hints,
 )
-from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot
+from regraft.verification.child.drivers.argument_slots import (
+    BATCH,
+    LENGTH,
+    POSITIONS,
+    Dim,
+    Slot,
+)
 from regraft.verification.child.drivers.field_tables import BACKBONE
 from regraft.verification.child.drivers.input_fixers import InputProblem
 from regraft.verification.child.drivers.model_attempts import Attempt
@@ -276,6 +282,7 @@ SUGGESTIONS = {
     "take_named_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(9)))}),
     "refill_shape": InputCase(MASK, {"mask": Slot("mask", (BATCH, Dim(14)))}),
     "fit_split_sizes": InputCase(STATES, {"states": normal(BATCH, Dim(5), Dim(32))}),
+    "flatten_positions": InputCase(STATES, {"states": normal(POSITIONS, Dim(32))}),
     "give_features": InputCase(
         {"tokens": Slot("ids", (BATCH, LENGTH), 9)},
         {"tokens": Slot("normal", (BATCH, LENGTH, Dim(24)), 9)},

@@ -523,6 +523,25 @@ def test_an_edit_of_what_a_kept_generator_reads_is_seen_by_no_run() -> None:
     assert not change.obstacle
 
 
+@pytest.mark.parametrize(
+    ("value", "is_read_later"),
+    [
+        ("(h + i for i in range(2))", False),
+        ("map(lambda i: h + i, range(2))", False),
+        ("((lambda: h) for _ in range(2))", True),
+        ("map(lambda i: (lambda: h), range(2))", True),
+        ("(1, (h for _ in range(2)))", True),
+        ("(1, lambda: h)", True),
+    ],
+)
+def test_what_an_assignment_unpacks_has_read_its_variables(value: str, is_read_later: bool) -> None:
+    text = KEEPS.replace(b"self.kept = (h for _ in range(3))", f"a, b = {value}".encode())
+    (change,) = find_changes(
+        text, text.replace(b"        h = -h\n        return h", b"        return -h")
+    )
+    assert bool(change.obstacle) == is_read_later
+
+
 @pytest.mark.parametrize("reading", [b"frame.f_locals", b"getattr(frame, 'f_locals')"])
 def test_another_name_of_a_variable_is_seen_by_what_reads_frames(reading: bytes) -> None:
     text = (

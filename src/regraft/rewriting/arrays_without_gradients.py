@@ -31,6 +31,12 @@ _COUNTING_OPS = frozenset(
 )
 # Operations whose second result is of positions along a dimension.
 _POSITION_OPS = frozenset({"cummax", "cummin", "kthvalue", "median", "mode", "sort", "topk"})
+# Arguments by which operations take positions along a dimension.
+_POSITION_ARGUMENTS = frozenset({"index", "indices"})
+_INDEXED_OPS = frozenset(
+    {"gather", "index_select", "scatter", "scatter_", "scatter_add", "scatter_add_"}
+    | {"take_along_dim"}
+)
 # Operations whose result is of the type of their first argument.
 _PASSING_OPS = frozenset(
     {"clone", "contiguous", "expand", "flatten", "permute", "py.item", "reshape", "squeeze", "t"}
@@ -107,6 +113,21 @@ def is_of_whole_numbers(value: Value) -> bool:
             return True
         node = next(iter(node.args.values())).node
     return node is not None and node.op in _COUNTING_OPS
+
+
+def is_read_as_positions(value: Value) -> bool:
+    """Return whether an operation takes a tensor, as it is or in another shape, as positions along
+    a dimension: it is then of whole numbers."""
+    return any(_reads_as_positions(use, value) for use in value.uses)
+
+
+def _reads_as_positions(node: Node, value: Value) -> bool:
+    """Return whether a node takes a value as positions, or gives it in another shape to one that
+    does."""
+    if node.op in _INDEXED_OPS:
+        return any(node.args.get(name) is value for name in _POSITION_ARGUMENTS)
+    is_reshaped = node.op in _PASSING_OPS - {"py.item"} and not _is_cast(node)
+    return is_reshaped and is_read_as_positions(node.output)
 
 
 def _takes_positions(node: Node) -> bool:

@@ -8,7 +8,11 @@ import ast
 from regraft.dsl.syntax import Var
 from regraft.matching.loop_values import time_before_loop
 from regraft.matching.shared_memory_of_tensors import SHARING_OPS, written_values
-from regraft.rewriting.arrays_without_gradients import foreign_library, is_of_whole_numbers
+from regraft.rewriting.arrays_without_gradients import (
+    foreign_library,
+    is_of_whole_numbers,
+    is_read_as_positions,
+)
 from regraft.rewriting.superfluous_statements import StatementRewriter
 from regraft.rewriting.withheld import Withheld
 from regraft.source.syntax_iterators import statements
@@ -80,7 +84,8 @@ class HoistingChecks(StatementRewriter):
             if library:
                 reason = f"the slices are those of an array of {library}"
                 raise self._withholding(reason, value.node or self.root)
-        if all(map(is_of_whole_numbers, self._looped_values())):
+        are_counted = all(map(is_of_whole_numbers, self._looped_values()))
+        if are_counted or is_read_as_positions(self.root.output):
             raise self._withholding("the slices are whole numbers, without gradients", self.root)
 
     def _check_differentiation(self, step: Node) -> None:

@@ -3,6 +3,7 @@ statements.
 
 q = self.q(x)                              q, k = kernel(x, self.q, self.k)
 y = self.k(x) * scale         becomes      y = k * scale
+q, k = self.q(x), self.k(x)   becomes      q, k = kernel(x, self.q, self.k)
 
 Statements of inner steps before the call are deleted, as in a match with one output.
 """
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regraft.dsl.syntax import Var
-from regraft.rewriting.assignments import target_name
+from regraft.rewriting.assignments import target_name, unpacks_into_names
 from regraft.rewriting.kernel_call_source import Renderer
 from regraft.rewriting.single_output import Patch, Rewriter
 from regraft.rewriting.superfluous_statements import StatementPlan
@@ -70,13 +71,15 @@ class MultipleOutputRewriter(Rewriter):
         first_name = self._assigned_name(first_root)
         start = first_root.time if first_name else statements[0].time
         self._check_between(min(start, first_root.time, *(node.time for node in inner_nodes)))
-        place = self._call_place(statements[0], first_name)
-        binds_all = self._all_assigned(statements)
-        names = (
-            [target_name(statement.node) or "" for statement in statements]
-            if binds_all
-            else self._new_names(first_name)
-        )
+        unpacked_names = self._unpacked_names(statements)
+        place = self._call_place(statements[0], first_name, is_replaced=bool(unpacked_names))
+        binds_all = bool(unpacked_names) or self._all_assigned(statements)
+        if unpacked_names:
+            names = unpacked_names
+        elif binds_all:
+            names = [target_name(statement.node) or "" for statement in statements]
+        else:
+            names = self._new_names(first_name)
         line, used = self._call_line(plan, place, names)
         if binds_all:
             edits = self._replacing_edits(statements, line)
@@ -99,17 +102,17 @@ class MultipleOutputRewriter(Rewriter):
 
     # the kernel call
 
-    def _call_place(self, first: Statement, first_name: str) -> _CallPlace:
+    def _call_place(self, first: Statement, first_name: str, *, is_replaced: bool) -> _CallPlace:
         """Return the place of the call: that of the first output's statement, which it replaces,
-        where `first_name` is the name that this binds; where it is "", a new line before the
-        statement."""
+        where `first_name` is the name that this binds, or where `is_replaced` says so; otherwise a
+        new line before the statement."""
         span = self.source.span(first.node)
         lines = self._own_lines(first, span)
         indent = indentation(self.source, lines.start)
-        if first_name:
+        is_new_line = not (first_name or is_replaced)
+        if not is_new_line:
             self._check_comments(span, self.match.roots[0])
         time = 0 if first_name else first.time + 1
-        is_new_line = not first_name
         return _CallPlace(Span(lines.start + len(indent), span.end), indent, time, is_new_line)
 
     def _call_line(
@@ -217,6 +220,22 @@ class MultipleOutputRewriter(Rewriter):
         )
         are_distinct = None not in names and len(names) == len(statements)
         return are_plain and are_adjacent and are_distinct and len(names) == len(self.match.roots)
+
+    def _unpacked_names(self, statements: list[Statement]) -> list[str]:
+        """Return the names to which the only statement assigns the outputs and nothing else, in
+        their order, as in `q, k = self.q(x), self.k(x)`; [] for other statements."""
+        node = statements[0].node
+        if len(statements) > 1 or not isinstance(node, ast.Assign) or not unpacks_into_names(node):
+            return []
+        span, outputs = self.source.span(node), [root.expr for root in self.match.roots]
+        if any(span.touches(comment) for comment in self.source.comments_near(span)):
+            return []
+        match node:
+            case ast.Assign(targets=[ast.Tuple(targets)], value=ast.Tuple(expressions)):
+                names = [ast.unparse(target) for target in targets]
+                are_outputs = list(map(id, expressions)) == list(map(id, outputs))
+                return names if are_outputs and len(set(names)) == len(outputs) else []
+        return []
 
     def _assigned_name(self, root: Node) -> str:
         """Return the name that a statement binds to an output and nothing else; "" where the

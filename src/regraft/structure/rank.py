@@ -96,6 +96,8 @@ def _rank(value: Value, budget: list[int]) -> Rank | None:
         return _shape_rank(node.args.get(_SHAPED[node.op]))
     if node.op == "einsum" or (node.op == "call" and node.spelling in _EINSUM_CALLS):
         return _einsum_rank(node)
+    if node.op == "cat":
+        return _cat_rank(node, budget)
     if node.op == "baddbmm" or node.spelling in _BATCHED_PRODUCTS:
         return Rank(3)
     if node.op in _BROADCASTING:
@@ -136,6 +138,23 @@ def _einsum_rank(node: Node) -> Rank | None:
         return None
     match = _EINSUM_RESULT.fullmatch(equation.const)
     return Rank(len(match[1].replace(" ", ""))) if match else None
+
+
+def _cat_rank(node: Node, budget: list[int]) -> Rank | None:
+    """Return the rank of the parts that a `cat` joins; None where they are no display of tensors
+    in the call, where no rank of theirs is known, or where they differ. A vector among them may be
+    empty, and is then left out whatever the others are."""
+    parts = node.args.get("tensors")
+    if parts is None or parts.items is None or parts.node is None or node.expr is None:
+        return None
+    is_variable = all(part is not parts.node.expr for part in ast.walk(node.expr))
+    if is_variable and isinstance(parts.node.expr, ast.List):
+        return None  # a list may change before its use
+    ranks = [part_rank for part in parts.items if (part_rank := _rank(part, budget)) is not None]
+    numbers = {part_rank.number for part_rank in ranks}
+    if len(numbers) != 1 or numbers == {1}:
+        return None
+    return Rank(numbers.pop(), any(part_rank.certain for part_rank in ranks))
 
 
 def _broadcast_rank(node: Node, budget: list[int]) -> Rank | None:

@@ -71,7 +71,7 @@ def _deferred_reads(definition: Definition) -> dict[tuple[str, str], tuple[int, 
     )
     for function in functions:
         for assignment in _lasting_assignments(function):
-            for name in sorted(_names_read_later(assignment.value) & stored_names(function)):
+            for name in sorted(_names_read_later(assignment) & stored_names(function)):
                 reads[function.name, name] = assignment.lineno, _assignments(function, name)
     return reads
 
@@ -86,10 +86,29 @@ def _lasting_assignments(function: ast.AST) -> Iterator[ast.Assign]:
             yield node
 
 
-def _names_read_later(value: ast.expr) -> frozenset[str]:
-    """Return the variables that generators and lambdas in an expression mention."""
-    readers = [node for node in ast.walk(value) if isinstance(node, ast.GeneratorExp | ast.Lambda)]
+def _names_read_later(assignment: ast.Assign) -> frozenset[str]:
+    """Return the variables that generators and lambdas in the value of an assignment mention, and
+    which it stores."""
+    finished = _finished_readers(assignment)
+    readers = [
+        node
+        for node in ast.walk(assignment.value)
+        if isinstance(node, ast.GeneratorExp | ast.Lambda) and node not in finished
+    ]
     return frozenset().union(*map(mentioned_names, readers))
+
+
+def _finished_readers(assignment: ast.Assign) -> tuple[ast.expr, ...]:
+    """Return the generator, or the lambda of a `map`, from which an assignment unpacks its values,
+    and which has read its variables when these are stored; () where there is none."""
+    if not all(isinstance(target, ast.Tuple | ast.List) for target in assignment.targets):
+        return ()
+    match assignment.value:
+        case ast.GeneratorExp():
+            return (assignment.value,)
+        case ast.Call(func=ast.Name("map"), args=[ast.Lambda() as function, *_]):
+            return (function,)
+    return ()
 
 
 def _assignments(function: ast.AST, name: str) -> tuple[str, ...]:

@@ -38,7 +38,8 @@ from regraft.verification.child.drivers.guessed_values import value_for
 class Dim(NamedTuple):
     """A dimension: `factor` times a size of the call, plus `extra`.
 
-    `of` names that size, "batch" or "length"; for "", a fixed dimension, `factor` is its size.
+    `of` names that size: "batch", "length", or "positions", which is their product; for "", a fixed
+    dimension, `factor` is its size.
     """
 
     factor: int
@@ -47,10 +48,12 @@ class Dim(NamedTuple):
 
     def at(self, size: tuple[int, int]) -> int:
         """Return the number of elements along the dimension at a size, (batch, length)."""
-        return self.factor * {"": 1, "batch": size[0], "length": size[1]}[self.of] + self.extra
+        batch, length = size
+        numbers = {"": 1, "batch": batch, "length": length, "positions": batch * length}
+        return self.factor * numbers[self.of] + self.extra
 
 
-BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
+BATCH, LENGTH, POSITIONS = Dim(1, "batch"), Dim(1, "length"), Dim(1, "positions")
 VARIABLE_DIMENSIONS: Mapping[str, Dim] = {"batch": BATCH, "length": LENGTH}
 # by type without `torch.`; of no generator random numbers are those of the seed
 _VALUES_BY_TYPE = {"dtype": torch.float32, "device": torch.device("cpu"), "Generator": None}

@@ -7,7 +7,7 @@ import copy
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType, ModuleType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from regraft.verification.child.call_arguments import adopt_classes
@@ -27,6 +27,7 @@ from regraft.verification.child.drivers.model_attempts import OperationCounter
 from regraft.verification.child.drivers.module_flags import with_flags
 from regraft.verification.child.drivers.preparations import Preparation, preparations, prepare
 from regraft.verification.child.drivers.stand_in_network import StandInNetwork
+from regraft.verification.child.file_import import plain_module_name
 from regraft.verification.child.session import Session, build_seeded, switch_mode
 
 
@@ -193,15 +194,29 @@ def builder_of(
     of the values, in which objects get the classes of that version, and makes the model ready."""
     return lambda module: prepare(
         getattr(module, name)(
-            **{key: adopt_classes(copy.deepcopy(value), module) for key, value in values.items()}
+            **{key: _value_of_version(value, module) for key, value in values.items()}
         ),
         prepared,
     )
 
 
+def _value_of_version(value: Any, module: ModuleType) -> Any:
+    """Return a copy of a value in which objects have the classes of a version's module; in the
+    place of a class or function of another version that of this one."""
+    if not isinstance(value, type | FunctionType):
+        return adopt_classes(copy.deepcopy(value), module)
+    is_of_file = plain_module_name(value.__module__) == plain_module_name(module.__name__)
+    return getattr(module, value.__qualname__, value) if is_of_file else value
+
+
 def show_values(values: Mapping[str, Any]) -> str:
     """Return values as keyword arguments of a call are written, without configurations."""
-    return ", ".join(f"{key}={value!r}" for key, value in values.items() if not is_config(value))
+    shown = {
+        key: value.__qualname__ if isinstance(value, type | FunctionType) else repr(value)
+        for key, value in values.items()
+        if not is_config(value)
+    }
+    return ", ".join(f"{key}={text}" for key, text in shown.items())
 
 
 def subject_of(instance: Instance) -> Subject:

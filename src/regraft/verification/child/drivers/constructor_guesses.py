@@ -14,6 +14,7 @@ import torch
 
 from regraft.verification.child.checks.arguments_in_source import syntax_of_class
 from regraft.verification.child.drivers import (
+    calls_in_file,
     config_shrinking,
     config_sources,
     guessed_slots,
@@ -45,9 +46,10 @@ def guesses(
     configs: tuple[Any, ...],
     noted: Mapping[str, Any],
 ) -> Iterator[Guess]:
-    """Yield guesses of a class's constructor values: for each configuration, an invented one last,
-    the defaults made small, then unchanged; then both with values for unset parameters; then the
-    arguments of calls in the repository.
+    """Yield guesses of a class's constructor values: of arguments among which the file gives it
+    classes or functions, or else for each configuration, an invented one last, the defaults made
+    small, then unchanged; then both with values for unset parameters; then the arguments of calls
+    in the repository.
 
     `source` is the file of the class, which is imported as `module`, `configs` are configurations
     that built models of it, and `noted` are values by parameter that the file itself gives.
@@ -56,6 +58,9 @@ def guesses(
     path = Path(str(module.__file__))
     config_names = config_sources.config_parameters(parameters, module, source, cls)
     noted = {**_networks(cls, parameters), **_activation_classes(cls, parameters), **noted}
+    for values in calls_in_file.stated_arguments(cls, module, source):
+        if not config_names:
+            yield from _guesses_with_config(parameters, None, noted, values)
     for config in _configs_to_try(cls, parameters, config_names, module, source, configs):
         fixed_values = {**noted, **dict.fromkeys(config_names, config)}
         yield from _guesses_with_config(parameters, config, fixed_values)

@@ -109,7 +109,7 @@ SIZE_FIELDS = Names(
     r"|^(d|dim|n)_|hidden"
 )
 FIXED_SIZE_FIELDS = Names(
-    r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group_"
+    r"kernel|stride|window|chunk|block(?!\w*plane)|num_channels|type_vocab|buckets|group_"
     r"|conv_(?!dim|.*channels)|dilation|interval|crop"
 )
 # The end of a name that lists a number for each layer or stage.

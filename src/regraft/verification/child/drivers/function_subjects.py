@@ -53,7 +53,7 @@ def function_subjects(name: str, session: Session) -> Iterator[Subject]:
     model = build(session.original)
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            accepted = input_guesses.find_accepted(model, inner=True)
+            accepted = input_guesses.find_accepted(model, inner=True, one_batch=True)
     except (input_guesses.NoInputs, LookupError) as error:
         session.ledger.skip(f"{name} (inference): {error}")
         return

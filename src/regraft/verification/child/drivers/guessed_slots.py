@@ -44,6 +44,12 @@ _SPATIAL_DIMS = {
     nn.ConvTranspose2d: (Dim(4), Dim(4)),
     nn.Conv3d: (Dim(4), Dim(16), Dim(16)),
 }
+# by batch normalisation, the dimensions after the channels of its inputs, which also are those of a
+# convolution of videos that takes no strides, as in a block
+_NORMALISED_DIMS = {
+    nn.BatchNorm2d: (Dim(8), Dim(8)),
+    nn.BatchNorm3d: (Dim(4), Dim(8), Dim(8)),
+}
 IMAGE = 32  # the height and width of images where a model does not state them
 
 
@@ -123,7 +129,8 @@ def _is_guessed(parameter: inspect.Parameter) -> bool:
 
 def _slots_of_applied_layers(model: Any, slots: Mapping[str, Slot], side: Any) -> dict[str, Slot]:
     """Return by name the slots of the parameters whose names tell nothing and to which `forward`
-    applies a layer that begins with a convolution or a table of embeddings; beside such a table
+    applies a layer that begins with a convolution, a batch normalisation of images or videos, or a
+    table of embeddings; beside such a table
     those of `FURTHER_TOKENS` are token ids, too. {} where the model has the configuration of a
     library that names its inputs."""
     if _is_of_library(model):
@@ -141,7 +148,12 @@ def _slots_of_applied_layers(model: Any, slots: Mapping[str, Slot], side: Any) -
         elif isinstance(layer, nn.Conv2d):
             applied[name] = replace(slots[name], dims=_image_dims(layer, model, side))
         elif type(layer) in _SPATIAL_DIMS:
-            dims = (BATCH, Dim(layer.in_channels), *_SPATIAL_DIMS[type(layer)])
+            is_block = isinstance(layer, nn.Conv3d) and set(layer.stride) == {1}
+            spatial = _NORMALISED_DIMS[nn.BatchNorm3d] if is_block else _SPATIAL_DIMS[type(layer)]
+            dims = (BATCH, Dim(layer.in_channels), *spatial)
+            applied[name] = replace(slots[name], dims=dims)
+        elif type(layer) in _NORMALISED_DIMS:
+            dims = (BATCH, Dim(layer.num_features), *_NORMALISED_DIMS[type(layer)])
             applied[name] = replace(slots[name], dims=dims)
     return applied
 

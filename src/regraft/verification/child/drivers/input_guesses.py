@@ -206,6 +206,8 @@ def _accepted_after_search(
         best = input_repairs.search(model, start.spec, slots, limit)
         if best.error is not None:
             failures.append(best)
+        else:
+            specs_of_one_size.append(best.spec)
         for spec in (
             (best.spec, *input_repairs.specs_with_other_dimensions(best.spec))
             if best.error is None

@@ -172,6 +172,12 @@ SUGGESTIONS: _Table = (
         " size at dimension 1), but got split_sizes=[1, 4]",
     ),
     Repair(
+        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
+        shape_fixers.flatten_positions,
+        "RuntimeError: The size of tensor a (7) must match the size of tensor b (21) at"
+        " non-singleton dimension 1",
+    ),
+    Repair(
         r"shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x\d+\)",
         kind_fixers.give_features,
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x7 and 24x16)",
@@ -225,7 +231,7 @@ SUGGESTIONS: _Table = (
     Repair(
         r"cannot be interpreted as an integer|can be converted to an index|tuple of ints, ?but"
         r" (?:got|found element of type) Tensor|only one element tensors can be converted"
-        r"|combination of arguments - got \(tuple",
+        r"|combination of arguments - got \(tuple|Boolean value of Tensor with more than one value",
         kind_fixers.give_whole_numbers,
         "TypeError: 'Tensor' object cannot be interpreted as an integer",
     ),

@@ -14,7 +14,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from regraft.verification.child.drivers import described_shapes
-from regraft.verification.child.drivers.argument_slots import BATCH, LENGTH, Dim, Slot, Spec
+from regraft.verification.child.drivers.argument_slots import (
+    BATCH,
+    LENGTH,
+    POSITIONS,
+    Dim,
+    Slot,
+    Spec,
+)
 from regraft.verification.child.drivers.field_tables import HEADS
 from regraft.verification.child.drivers.forward_inputs import FIXED_SHAPE_KINDS, POSITION_KINDS
 from regraft.verification.child.drivers.input_fixers import (
@@ -214,12 +221,26 @@ def give_batches(problem: InputProblem, _: re.Match[str]) -> Iterator[Spec]:
 
 def drop_single_dimensions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
     """Yield inputs of which one with more dimensions than the model expands to lacks one that is 1,
-    as a mask without the dimension of heads."""
+    as a mask without the dimension of heads; then those of which one lacks the length, such as a
+    state to which the model adds this dimension itself."""
     rank = int(match[1])
     for name, slot in problem.spec.items():
         for axis, dim in enumerate(slot.dims):
             if len(slot.dims) > rank and dim == Dim(1):
                 dims = (*slot.dims[:axis], *slot.dims[axis + 1 :])
+                yield with_changed_slot(problem.spec, name, dims=dims)
+    for name, slot in problem.spec.items():
+        if slot.kind == "normal" and len(slot.dims) == rank and slot.dims[1] == LENGTH:
+            yield with_changed_slot(problem.spec, name, dims=(slot.dims[0], *slot.dims[2:]))
+
+
+def flatten_positions(problem: InputProblem, match: re.Match[str]) -> Iterator[Spec]:
+    """Yield inputs of which one has a row for each position of the whole batch, where it meets a
+    tensor with as many rows."""
+    if POSITIONS.at(SIZE) in (int(match[1]), int(match[2])):
+        for name, slot in problem.spec.items():
+            if slot.dims[:2] == (BATCH, LENGTH):
+                dims = (POSITIONS, *slot.dims[2:])
                 yield with_changed_slot(problem.spec, name, dims=dims)
 
 
@@ -292,6 +313,7 @@ def _common_shapes(slot: Slot) -> Iterator[Dims]:
         (BATCH, LENGTH, LENGTH, width),
         (),
         (LENGTH, width),
+        (POSITIONS, width),
     )
 
 
@@ -362,6 +384,7 @@ def _with_dim(dims: Dims, axes: Iterable[int], new_dim: Dim) -> Dims:
 
 
 def _dim_of_number(number: int) -> Dim:
-    """Return the dimension that a number in an error message stands for: the batch or the length if
-    it has their number at the size of the search, else a fixed one."""
-    return {SIZE[0]: BATCH, SIZE[1]: LENGTH}.get(number, Dim(number))
+    """Return the dimension that a number in an error message stands for: the batch, the length or
+    all positions if it has their number at the size of the search, else a fixed one."""
+    dims = {dim.at(SIZE): dim for dim in (POSITIONS, LENGTH, BATCH)}
+    return dims.get(number, Dim(number))

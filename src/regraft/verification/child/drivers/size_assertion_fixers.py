@@ -76,6 +76,8 @@ def _value(node: ast.expr, numbers: Mapping[str, Number]) -> Number | None:
             return _result(op, _value(left, numbers), _value(right, numbers))
         case ast.Subscript(sequence, index):
             return _element(_value(sequence, numbers), _value(index, numbers))
+        case ast.Call(ast.Attribute(tensor, "size"), [], []):
+            return numbers.get(f"{ast.unparse(tensor)}.shape")
         case ast.Call(ast.Attribute(tensor, "size"), [axis], []):
             shape = numbers.get(f"{ast.unparse(tensor)}.shape")
             return _element(shape, _value(axis, numbers))
