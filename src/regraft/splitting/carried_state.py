@@ -1,253 +1,151 @@
-"""State that a call of a network leaves to the next one, as an input and an output of a network
-around it.
-
-A recurrent layer that keeps its hidden state on `self`, a cache of keys and values and a counter
-are such states. The network around it stores the states that it gets in the attributes, calls the
-network, and returns the attributes beside the result.
-"""
+"""The states of a split network, which one call leaves to the next, and their file."""
 
 from __future__ import annotations
 
-import inspect
-import linecache
-from itertools import compress
+import ast
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
-from torch import nn
 
-from regraft.splitting.checking.result_difference import difference
-from regraft.splitting.errors import Unsplittable, line_of_forward
-from regraft.splitting.nested_arguments import declared_parameters
-from regraft.splitting.observing.assigned_attributes import Attribute
-from regraft.splitting.preconditions import (
-    bind_arguments,
-    check_form,
-    locate_forward,
-    text_of_parameter,
-)
+from regraft.execution.nested import map_leaves
+from regraft.splitting.compiling.model_and_weight_files import digest
 from regraft.splitting.program.argument_templates import (
+    Template,
     leaf_names,
     make_template,
-    template_expression,
+    take_leaves,
 )
-from regraft.splitting.program.residual_expressions import STATE_SUFFIX
-from regraft.splitting.program.unused_names import unused_name
-from regraft.splitting.states import CarriedState, CarriedValue, copy_tensors
-from regraft.splitting.states_between_calls import (
-    ObservedStates,
-    copy_network,
-    observe_states,
-)
+from regraft.splitting.sampling.numpy_conversion import to_numpy
 
-_NUMBERS = {bool, int, float}
+STATES = "states.npz"  # the file beside the host
 
 
-def carry_state(
-    model: nn.Module, example_inputs: list[Any]
-) -> tuple[nn.Module, list[dict[str, Any]], CarriedState] | None:
-    """Return the network around a copy of `model` that takes and returns its states, the arguments
-    of its example calls, and the states; None where no call reads what an earlier one left, or the
-    states are no tensors and numbers whose structure stays.
+@dataclass(frozen=True)
+class CarriedValue:
+    """An attribute of a module that one call leaves to the next.
 
-    The example calls are run in sequence (`observe_states`); each of them is an example of a first
-    call, too. The copy has the weights of `model`, whose own states stay as they are. Raises
-    Unsplittable for calls that do not fit the network.
+    name: its path, as in "cell.h". kind: "value" (a tensor, or a list, tuple or dictionary of
+    these), "changed" (a tensor that calls change in place), or the type of a number. start: the
+    value before the first call. example: a value with tensors, or a number. absent: the text of the
+    constant that it holds where it holds no tensors, such as "None"; "" where it always does.
     """
-    path = locate_forward(model)
-    check_form(path, line_of_forward(model), example_inputs)
-    if model.training:
-        return None
-    calls = [bind_arguments(model, path, call) for call in example_inputs]
-    try:
-        observed = observe_states(model, calls)
-        original = copy_network(model)
-    except Exception:  # noqa: BLE001 - whatever the network or its copy raises
-        return None
-    values = describe_states(observed) if observed is not None else None
-    if observed is None or values is None:
-        return None
-    taken = {*calls[0], *inspect.signature(type(model).forward).parameters}
-    states = CarriedState(unused_name("state", taken), values)
-    wrapper = build_stateful_wrapper(observed, path, states)
-    if not gives_equal_results(wrapper, states, original, calls):
-        return None
-    start = [value.start for value in values]
-    examples = [
-        *zip(observed.calls, zip(*observed.contents.values(), strict=True), strict=False),
-        *((call, start) for call in calls[1:]),
-    ]
-    stated_calls = [
-        {**call, states.parameter: states.encode(dict(zip(states.names, contents, strict=True)))}
-        for call, contents in examples
-    ]
-    return wrapper, stated_calls, states
+
+    name: str
+    kind: str
+    start: Any
+    example: Any
+    absent: str = ""
+
+    def is_there(self, value: Any) -> bool:
+        """Return whether the attribute with this value holds tensors."""
+        return bool(leaf_names(make_template("state", value, set())))
+
+    def encode(self, value: Any) -> Any:
+        """Return a value as the network around takes it: a number as a tensor, and what may be
+        absent with a tensor that tells whether it is there."""
+        if self.absent:
+            is_there = self.is_there(value)
+            return torch.tensor(is_there), value if is_there else self.example
+        if self.kind in ("value", "changed"):
+            return value
+        return torch.tensor(value, dtype=torch.float64 if self.kind == "float" else None)
 
 
-def gives_equal_results(
-    wrapper: nn.Module, states: CarriedState, original: nn.Module, calls: list[dict[str, Any]]
-) -> bool:
-    """Return whether calls in sequence give the same in the network around, which gets the states
-    that it returned, as in the original, which keeps them.
+@dataclass(frozen=True)
+class CarriedState:
+    """What calls of a network leave to the next ones.
 
-    They differ where two states are one tensor that a call changes in place.
+    parameter: the argument of the network around that takes the values, a tuple.
     """
-    current = states.first_state()
-    with torch.no_grad():
-        for call in calls:
-            expected = original(**copy_tensors(call))
-            argument = {states.parameter: states.encode(current)}
-            result, following = wrapper(**copy_tensors(call), **argument)
-            if difference(result, expected):
-                return False
-            current = dict(zip(states.names, following, strict=True))
-    return True
+
+    parameter: str
+    values: list[CarriedValue]
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the values."""
+        return [value.name for value in self.values]
+
+    def encode(self, state: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the argument that holds a state, values by name. Raises ValueError unless these
+        are the names, and where some of the values that may be absent are there and others are
+        not."""
+        if list(state) != self.names:
+            raise ValueError(f"the states are {', '.join(self.names)}, in this order")
+        presences = {value.is_there(state[value.name]) for value in self.values if value.absent}
+        if len(presences) > 1:
+            absent = ", ".join(
+                f"{value.name} is {value.absent}" for value in self.values if value.absent
+            )
+            raise ValueError(f"a state begins where {absent}; here it does in some of them only")
+        return tuple(value.encode(state[value.name]) for value in self.values)
+
+    def first_state(self) -> dict[str, Any]:
+        """Return copies of the values before the first call, by name."""
+        return {value.name: copy_tensors(value.start) for value in self.values}
 
 
-def describe_states(observed: ObservedStates) -> list[CarriedValue] | None:
-    """Return the states as values of the network around; None where one of them has no such form
-    (`describe_state`), or some of those that may be absent are there before a call and others are
-    not."""
-    values = [
-        describe_state(attribute, contents, attribute in observed.changed)
-        for attribute, contents in observed.contents.items()
-    ]
-    described = [value for value in values if value is not None]
-    if len(described) < len(values):
-        return None
-    presences = {
-        tuple(map(value.is_there, contents))
-        for value, contents in zip(described, observed.contents.values(), strict=True)
-        if value.absent
+def copy_tensors(value: Any) -> Any:
+    """Return the value with copies of the tensors in it, in new lists, tuples and dictionaries."""
+    return map_leaves(value, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def write_states(directory: Path, states: CarriedState) -> dict[str, Any]:
+    """Write the tensors of states, before the first call and as examples, into the directory of a
+    split network; return the description of the states for its manifest."""
+    used_names: set[str] = set()
+    leaves: dict[str, Any] = {}
+    values = []
+    for value in states.values:
+        templates = {}
+        for key in ("start", "example"):
+            content = getattr(value, key)
+            templates[key] = make_template("state", content, used_names)
+            take_leaves("state", templates[key], content, leaves)
+        values.append({"name": value.name, "kind": value.kind, "absent": value.absent, **templates})
+    path = directory / STATES
+    numpy.savez(path, **{name: to_numpy(leaf) for name, leaf in leaves.items()})
+    return {
+        "parameter": states.parameter,
+        "values": values,
+        "file": digest(path.read_bytes()),
     }
-    return described if len(presences) < 2 else None
 
 
-def describe_state(
-    attribute: Attribute, contents: list[Any], is_changed: bool
-) -> CarriedValue | None:
-    """Return a state that holds these contents before the calls; None where they are of several
-    structures, or neither numbers nor made of tensors.
-
-    is_changed: whether calls change its tensor in place.
-    """
-    name = ".".join(filter(None, attribute))
-    kinds = {type(content) for content in contents}
-    if len(kinds) == 1 and kinds <= _NUMBERS:
-        return CarriedValue(name, kinds.pop().__name__, contents[0], contents[0])
-    try:
-        templates = [make_template("state", content, set()) for content in contents]
-    except TypeError:
+def read_states(directory: Path, fields: dict[str, Any] | None) -> CarriedState | None:
+    """Return the states that a manifest describes by its fields; None for None. Raises ValueError
+    where the file with their tensors is not the one that was written."""
+    if fields is None:
         return None
-    filled = [bool(leaf_names(template)) for template in templates]
-    texts = [template_expression(template) for template in templates]
-    structures = set(compress(texts, filled))
-    absences = set(texts) - structures
-    if len(structures) != 1 or len(absences) > 1 or (absences and is_changed):
-        return None
-    kind = "changed" if is_changed else "value"
-    return CarriedValue(name, kind, contents[0], contents[filled.index(True)], "".join(absences))
-
-
-def build_stateful_wrapper(observed: ObservedStates, path: str, states: CarriedState) -> nn.Module:
-    """Return a network of the same name that takes the states as one more argument, and returns the
-    network's result with the states after the call.
-
-    Its source stands in no file, but in `linecache`, at the line of the original's. path: the
-    original's file.
-    """
-    network = observed.network
-    line = line_of_forward(network)
-    parameters = declared_parameters(network, observed.calls[0])
-    declarations = [text_of_parameter(parameter, path, line) for parameter in parameters]
-    arguments = ", ".join(f"{parameter.name}={parameter.name}" for parameter in parameters)
-    places = [place_of(network, attribute) for attribute in observed.contents]
-    calling = [*storing_statements(places, states, True), f"result = self.network({arguments})"]
-    first = next((number for number, value in enumerate(states.values) if value.absent), None)
-    if first is not None:
-        without = [*storing_statements(places, states, False), calling[-1]]
-        calling = [
-            f"if {states.parameter}[{first}][0]:",
-            *(f"    {statement}" for statement in calling),
-            "else:",
-            *(f"    {statement}" for statement in without),
-        ]
-    body = [
-        f"class {type(network).__name__}(Module):",
-        "    def __init__(self, network):",
-        "        super().__init__()",
-        "        self.network = network",
-        f"    def forward(self, {', '.join([*declarations, f'{states.parameter}=None'])}):",
-        *(f"        {statement}" for statement in calling),
-        f"        return result, ({', '.join(places)},)",
-    ]
-    text = "\n" * max(line - 5, 0) + "\n".join(body) + "\n"
-    file = f"{path}{STATE_SUFFIX}"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"Module": nn.Module, "__name__": type(network).__module__}
-    exec(compile(text, file, "exec"), scope)
-    wrapper: nn.Module = scope[type(network).__name__](network)
-    wrapper.training = False  # `eval()` would reach into the network
-    return wrapper
-
-
-def place_of(network: nn.Module, attribute: Attribute) -> str:
-    """Return the expression for an attribute of a module, from the wrapper's `self` on."""
-    text = "self.network"
-    module = network
-    for part in filter(None, attribute[0].split(".")):
-        text += f"[{part}]" if isinstance(module, nn.ModuleList | nn.Sequential) else f".{part}"
-        module = module.get_submodule(part)
-    return f"{text}.{attribute[1]}"
-
-
-def storing_statements(places: list[str], states: CarriedState, is_there: bool) -> list[str]:
-    """Return the lines of a wrapper that store the states at their places.
-
-    is_there: whether the states that may be absent are there.
-    """
-    return [
-        f"{place} = {stored_expression(value, f'{states.parameter}[{number}]', is_there)}"
-        for number, (place, value) in enumerate(zip(places, states.values, strict=True))
-    ]
-
-
-def stored_expression(value: CarriedValue, argument: str, is_there: bool) -> str:
-    """Return the expression for what a wrapper stores of its argument, an expression, too.
-
-    is_there: whether the states that may be absent are there.
-    """
-    if value.absent:
-        return copying_expression(value.example, f"{argument}[1]") if is_there else value.absent
-    if value.kind == "changed":
-        return f"{argument}.clone()"
-    if value.kind == "value":
-        return copying_expression(value.example, argument)
-    return f"{value.kind}({argument})"
-
-
-def copying_expression(content: Any, argument: str) -> str:
-    """Return the expression for what an argument holds, in new lists and dictionaries, which the
-    network may change. content: an example of it."""
-    if isinstance(content, dict):
-        elements = (
-            f"{key!r}: {copying_expression(element, f'{argument}[{key!r}]')}"
-            for key, element in content.items()
+    path = directory / STATES
+    if digest(path.read_bytes()) != fields["file"]:
+        raise ValueError(f"{STATES} is not the file that the manifest describes")
+    with numpy.load(path, allow_pickle=False) as arrays:
+        leaves = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    values = [
+        CarriedValue(
+            value["name"],
+            value["kind"],
+            build_value(value["start"], leaves),
+            build_value(value["example"], leaves),
+            value["absent"],
         )
-        return f"{{{', '.join(elements)}}}"
-    if not isinstance(content, list | tuple):
-        return argument
-    texts = [
-        copying_expression(element, f"{argument}[{place}]") for place, element in enumerate(content)
+        for value in fields["values"]
     ]
-    return f"[{', '.join(texts)}]" if isinstance(content, list) else f"({', '.join(texts)},)"
+    return CarriedState(fields["parameter"], values)
 
 
-def refuse_both(refused: Unsplittable, with_states: Unsplittable) -> Unsplittable:
-    """Return the error for a network that cannot be split, neither as it is nor with its states as
-    inputs."""
-    reason = (
-        f"{refused.reason}; with its states as inputs and outputs it cannot be split, either:"
-        f" {with_states}"
-    )
-    return Unsplittable(refused.path, refused.line, reason)
+def build_value(template: Template, leaves: dict[str, torch.Tensor]) -> Any:
+    """Return the value that a template describes, with these tensors as its leaves."""
+    ((kind, inner),) = template.items()
+    if kind == "leaf":
+        return leaves[inner]
+    if kind == "value":
+        return ast.literal_eval(inner)
+    if kind == "dict":
+        return {key: build_value(element, leaves) for key, element in inner.items()}
+    elements = [build_value(element, leaves) for element in inner]
+    return elements if kind == "list" else tuple(elements)

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from regraft.splitting.carried_state import read_states
 from regraft.splitting.compiling.engine_settings import engine_settings, given_settings
 from regraft.splitting.compiling.model_and_weight_files import digest
 from regraft.splitting.emitting.single import SingleFile
 from regraft.splitting.emitting.split_directory import SplitModel
 from regraft.splitting.emitting.split_report import Report, check_format
 from regraft.splitting.nested_arguments import Packed
-from regraft.splitting.states import read_states
 
 __all__ = ["Report", "SplitModel", "load_split"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.carried_state import carry_state
 from regraft.splitting.checking.original_network import attempt
 from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.checking.saved_inputs import INPUTS, NETWORK
 from regraft.splitting.emitting.single import FILE, SingleFile
 from regraft.splitting.loading import load_split
 from regraft.splitting.network import bind_network
+from regraft.splitting.stateful_wrapper import carry_state
 
 
 def replay(model: torch.nn.Module, calls: list[Any], folder: Path) -> str:

@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from regraft.execution.threads import torch_threads
 from regraft.report.terminal import Watch, ignore
 from regraft.splitting.build_options import Options, check_options, chosen_compilers
-from regraft.splitting.carried_state import carry_state, refuse_both
+from regraft.splitting.carried_state import CarriedState
 from regraft.splitting.compiling.batch_regions import has_samples
 from regraft.splitting.compiling.engine_settings import engine_settings, given_settings
 from regraft.splitting.emitting.artefact_protocol import Emitter, SplitNetwork
@@ -28,7 +28,8 @@ from regraft.splitting.network_cache import find_network, make_key, store_networ
 from regraft.splitting.pipeline import build
 from regraft.splitting.program.residual_expressions import file_of_wrapped
 from regraft.splitting.sampling.dynamic_sizes import DynamicSize, read_dynamic
-from regraft.splitting.states import CarriedState
+from regraft.splitting.stateful_wrapper import carry_state, refuse_both
+from regraft.splitting.states_between_calls import copy_network
 
 
 def split(
@@ -72,52 +73,52 @@ def split(
     check_options(compiler, unseen, single_file, batched, measure)
     artefact = "file" if single_file else "batches" if batched else "directory"
     settings = engine_settings(threads, providers)
+    network = bind_network(model, example_inputs)
+    sizes = read_dynamic(dynamic or {}, network.calls)
     stated = given_settings(threads, providers)
     choices = [
-        Options(choice, unseen, artefact, measure, settings, ())
+        Options(choice, unseen, artefact, measure, settings, tuple(map(str, sizes)))
         for choice in chosen_compilers("onnxruntime" if single_file else compiler, stated)
     ]
-    plan = BuildPlan(choices, dynamic or {}, started, watch)
+    if batched:
+        require_one_sample(network, sizes)
+    key = key_of(network, model, choices) if cache else None
+    stored = load_stored(key, choices[0].emitter)
+    if stored is not None:
+        return stored
     carried = carry_state(model, example_inputs) if artefact == "directory" else None
-    if carried is None:
-        return split_stateless(model, example_inputs, plan, batched, cache)
-    try:
-        return split_with_states(*carried, plan)
-    except Unsplittable as with_states:
+    # threads: those of the compiled sub-networks; more would wait for one another in small
+    # operations
+    with torch_threads(settings.threads):
+        if carried is None:
+            return split_stateless(network, sizes, key, choices, started, watch)
         try:
-            return split_stateless(model, example_inputs, plan, batched, cache)
-        except Unsplittable as refused:
-            raise refuse_both(refused, with_states) from with_states
-
-
-@dataclass(frozen=True)
-class BuildPlan:
-    """How a network is built: with which options, which differ in their compiler, for which sizes
-    of its inputs, and since when; `watch` is called with what is done."""
-
-    choices: list[Options]
-    dynamic: Mapping[str, Mapping[int, tuple[int, int]]]
-    started: float
-    watch: Watch
-
-    def build(self, network: Network, sizes: list[DynamicSize]) -> SplitNetwork:
-        """Return the split network of the fastest compiler; raise Unsplittable where there is
-        none."""
-        # those of the compiled sub-networks; more would wait for one another in small operations
-        with torch_threads(self.choices[0].settings.threads):
-            return build_fastest(add_sizes(network, sizes), self.choices, self.started, self.watch)
+            return split_with_states(*carried, dynamic or {}, choices, started, watch)
+        except Unsplittable as with_states:
+            try:
+                return split_stateless(network, sizes, key, choices, started, watch)
+            except Unsplittable as refused:
+                raise refuse_both(refused, with_states) from with_states
 
 
 def split_with_states(
-    wrapper: torch.nn.Module, calls: list[dict[str, Any]], states: CarriedState, plan: BuildPlan
+    wrapper: torch.nn.Module,
+    calls: list[dict[str, Any]],
+    states: CarriedState,
+    dynamic: Mapping[str, Mapping[int, tuple[int, int]]],
+    choices: list[Options],
+    started: float,
+    watch: Watch,
 ) -> SplitNetwork:
     """Return the split network that keeps its states from call to call; it is not cached.
 
-    wrapper, calls, states: those of `carry_state`. Raises Unsplittable.
+    wrapper, calls, states: those of `carry_state`. The others: as in `split` and `build_fastest`.
+    Raises Unsplittable.
     """
     network = bind_network(wrapper, calls)
     network = replace(network, path=file_of_wrapped(network.path))
-    result = plan.build(network, read_dynamic(plan.dynamic, network.calls))
+    sizes = read_dynamic(dynamic, network.calls)
+    result = build_fastest(add_sizes(network, sizes), choices, started, watch)
     assert isinstance(result, SplitModel)
     result.packed = network.packed
     not_left = tuple(
@@ -129,27 +130,18 @@ def split_with_states(
 
 
 def split_stateless(
-    model: torch.nn.Module,
-    example_inputs: list[Any],
-    plan: BuildPlan,
-    batched: bool,
-    cache: bool,
+    network: Network,
+    sizes: list[DynamicSize],
+    key: str | None,
+    choices: list[Options],
+    started: float,
+    watch: Watch,
 ) -> SplitNetwork:
-    """Return the split network, from the cache if it is there and `cache` is true; raise
-    Unsplittable where it cannot be split."""
-    network = bind_network(model, example_inputs)
-    sizes = read_dynamic(plan.dynamic, network.calls)
-    words = tuple(map(str, sizes))
-    choices = [replace(options, dynamic=words) for options in plan.choices]
-    if batched:
-        require_one_sample(network, sizes)
-    key = key_of(network, model, choices) if cache else None
-    stored = load_stored(key, choices[0].emitter)
-    if stored is not None:
-        return stored
+    """Return the split network whose calls leave nothing to the next one, and store it in the cache
+    under the key, if there is one. The others: as in `build_fastest`. Raises Unsplittable."""
     if network.packed is not None:
-        check_unchanged(model, network.path, network.original_calls, network.packed)
-    result = plan.build(network, sizes)
+        check_unchanged(network.original, network.path, network.original_calls, network.packed)
+    result = build_fastest(add_sizes(network, sizes), choices, started, watch)
     result.packed = network.packed
     if key is not None:
         store_network(key, result.directory)
@@ -215,8 +207,11 @@ def require_one_sample(network: Network, sizes: list[DynamicSize]) -> None:
 
 
 def key_of(network: Network, model: torch.nn.Module, choices: list[Options]) -> str | None:
-    """Return the key of a network with its options in the cache; None where it has none."""
+    """Return the key of a network with its options in the cache; None where it has none. The
+    network stays as it is: a copy of it is called."""
     words = tuple(word for options in choices for word in options.in_words)
+    with contextlib.suppress(Exception):  # where it cannot be copied, it is called itself
+        model = copy_network(model)
     return make_key(model, network.original_calls, words)
 
 

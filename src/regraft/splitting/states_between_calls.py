@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from regraft.execution.nested import iterate_leaves
+from regraft.splitting.carried_state import copy_tensors
 from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.observing.assigned_attributes import Attribute, record_stores
 from regraft.splitting.observing.module_state import State
-from regraft.splitting.states import copy_tensors
 
 MOST_CALLS = 6  # in sequence, by which states are known
 

@@ -10,11 +10,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from regraft.splitting.carried_state import CarriedState, write_states
 from regraft.splitting.compiling.model_and_weight_files import digest
 from regraft.splitting.emitting.split_report import FORMAT, Report
 from regraft.splitting.nested_arguments import Packed
 from regraft.splitting.sampling.numpy_conversion import to_numpy, to_torch
-from regraft.splitting.states import CarriedState, write_states
 
 
 class SplitModel:

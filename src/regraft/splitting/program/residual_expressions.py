@@ -15,7 +15,7 @@ from regraft.splitting.program.literals import literal
 from regraft.splitting.program.values import HostValue, StaticValue, Value
 
 # end the file names of the wrappers that put arguments together (nested_arguments.py), and that
-# take states as arguments (carried_state.py)
+# take states as arguments (stateful_wrapper.py)
 WRAPPER_SUFFIX = ", arguments"
 STATE_SUFFIX = ", states"
 # methods that change a list, dictionary or set
