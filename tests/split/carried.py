@@ -224,6 +224,86 @@ class PreparesAgain(Layers):
         return x + self.mask
 
 
+class FirstFrame(Layers):
+    """The mean of the first frame, by which all are moved."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.mean = None
+
+    def forward(self, x):
+        if self.mean is None:
+            self.mean = x.mean()
+        y = self.layer(x - self.mean)
+        return y if y.sum() > 0 else -y
+
+
+class RunningPeak(Layers):
+    """The largest number so far, which few calls change."""
+
+    def __init__(self):
+        super().__init__()
+        self.peak = 0.0
+
+    def forward(self, x):
+        self.peak = max(self.peak, float(x.max()))
+        return x / (self.peak + 1)
+
+
+class EmptyAtFirst(Layers):
+    """A tuple that is empty before the first call, and a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.ratio = (), 1.0
+
+    def forward(self, x):
+        y = x + self.last[0] if self.last else x
+        self.last = (x,)
+        y = y * self.ratio
+        self.ratio = float(x.mean())
+        return y
+
+
+class FirstCall(Layers):
+    """A counter that tells the first call from the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.calls = 0
+
+    def forward(self, x):
+        y = self.layer(x) if self.calls == 0 else x
+        self.calls += 1
+        return y
+
+
+class FirstSign(Layers):
+    """A text that the first call chooses, which is no state that can be carried."""
+
+    def __init__(self):
+        super().__init__()
+        self.sign = ""
+
+    def forward(self, x):
+        if not self.sign:
+            self.sign = "+" if x.sum() > 0 else "-"
+        return x if self.sign == "+" else -x
+
+
+class QuotedPath(Layers):
+    """A state in a module whose name is no identifier."""
+
+    def __init__(self):
+        super().__init__()
+        self.cells = nn.ModuleDict({"a-b": Recurrent()})
+
+    def forward(self, x):
+        return self.cells["a-b"](x)
+
+
 class LastFour(nn.Module):
     """A list that grows up to a length, which is no state that can be carried."""
 
@@ -264,3 +344,61 @@ class SeenInParts(nn.Module):
         self.position += 1
         self.late = self.late + 0
         return self.late.sum(0) + x
+
+
+class MeetLater(nn.Module):
+    """A state that becomes the tensor of another one, which is changed in place, at the fifth
+    call."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1, 6))
+        self.start, self.count = torch.zeros(1, 6), 0
+
+    def forward(self, x):
+        self.total += x
+        y = self.total - self.start
+        self.count += 1
+        if self.count % 5 == 0:
+            self.start = self.total
+        return y
+
+
+class ListsMeetLater(nn.Module):
+    """A state that becomes the list of another one, which changes, at the fifth call."""
+
+    def __init__(self):
+        super().__init__()
+        self.totals, self.starts, self.count = [torch.zeros(1, 6)], [torch.zeros(1, 6)], 0
+
+    def forward(self, x):
+        self.totals[0] = self.totals[0] + x
+        y = self.totals[0] - self.starts[0]
+        self.count += 1
+        if self.count % 5 == 0:
+            self.starts = self.totals
+        return y
+
+
+class FirstMean(nn.Module):
+    """An object that keeps the mean of the first call, which is no state that can be carried."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = [Mean()]
+
+    def forward(self, x):
+        return x - self.norms[0](x)
+
+
+class Mean(nn.Module):
+    """The mean of the first input that it gets."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = None
+
+    def forward(self, x):
+        if self.mean is None:
+            self.mean = x.mean()
+        return self.mean

@@ -32,6 +32,15 @@ STATES = {
     "ReplacedBuffer": {"state"},
     "Alternates": {"turn"},
     "PreparesAgain": {"mask"},
+    "FirstFrame": {"mean"},
+    "RunningPeak": {"peak"},
+    "EmptyAtFirst": {"last", "ratio"},
+    "FirstCall": {"calls"},
+}
+
+REFUSED = {
+    "FirstSign": "may depend on the inputs of earlier calls",
+    "QuotedPath": "the first call gives something else",
 }
 
 pytestmark = pytest.mark.usefixtures("without_gradients")
@@ -43,12 +52,12 @@ def make_calls(kind: Any) -> list[tuple[Any, ...]]:
 
 
 def test_every_network_is_tested() -> None:
-    networks = [
+    networks = {
         name
         for name, kind in vars(carried).items()
         if inspect.isclass(kind) and issubclass(kind, Layers) and kind is not Layers
-    ]
-    assert networks == list(STATES)
+    }
+    assert networks == STATES.keys() | REFUSED.keys()
 
 
 @pytest.mark.slow
@@ -100,6 +109,9 @@ def test_a_state_is_an_input_and_an_output() -> None:
     result.state = {"h": None, "token": torch.tensor([1])}
     with pytest.raises(ValueError, match="h is None, token is None; here it does in some"):
         result(x)
+    result.state = {"h": 3.0, "token": None}
+    with pytest.raises(ValueError, match=r"h is 3\.0; without tensors it is None"):
+        result(x)
     result.state = {"token": None}
     with pytest.raises(ValueError, match="the states are h, token"):
         result(x)
@@ -120,15 +132,23 @@ def test_a_damaged_file_of_states_is_refused(tmp_path: Path) -> None:
         regraft.load_split(tmp_path)
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_states_without_a_form_are_refused(name: str) -> None:
+    torch.manual_seed(0)
+    model = getattr(carried, name)().eval()
+    with pytest.raises(Unsplittable, match=REFUSED[name]):
+        regraft.split(model, [(torch.randn(1, 6),)] * 4, cache=False)
+
+
 def test_a_state_of_changing_structure_is_refused() -> None:
     with pytest.raises(Unsplittable, match="a call changes the attribute kept of the network"):
         regraft.split(carried.LastFour().eval(), [(torch.randn(1, 6),)] * 4, cache=False)
 
 
-@pytest.mark.parametrize("name", ["SharedTensor", "SeenInParts"])
+@pytest.mark.parametrize("name", ["SharedTensor", "SeenInParts", "MeetLater", "ListsMeetLater"])
 def test_a_state_that_is_seen_in_another_one_is_refused(name: str) -> None:
     model = getattr(carried, name)().eval()
-    with pytest.raises(Unsplittable, match=r"state from call|in place in forward|a call changes"):
+    with pytest.raises(Unsplittable, match=r"from call|in place|a call changes|earlier calls"):
         regraft.split(model, [(torch.randn(1, 6),)] * 4, cache=False)
 
 
@@ -137,3 +157,9 @@ def test_single_files_and_batches_take_no_state(options: dict[str, bool]) -> Non
     model = carried.CounterBuffer().eval()
     with pytest.raises(Unsplittable, match="make it an argument of forward"):
         regraft.split(model, [(torch.randn(1, 6),)] * 4, cache=False, **options)
+
+
+def test_what_the_first_call_leaves_in_a_module_that_is_not_registered_is_refused() -> None:
+    model = carried.FirstMean().eval()
+    with pytest.raises(Unsplittable, match="may depend on the inputs of earlier calls"):
+        regraft.split(model, [(torch.randn(1, 6),) for _ in range(4)], cache=False)

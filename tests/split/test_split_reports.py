@@ -122,7 +122,7 @@ def test_the_report_as_text_has_a_row_for_each_region() -> None:
 
 def test_a_network_that_is_slower_is_reported_with_times() -> None:
     counts = ("subnetworks", "models", "sides_run", "sides", "inputs_checked")
-    notes = ("islands", "unseen", "not_left", "listed_sizes", "at_threshold", "rounding")
+    notes = ("islands", "unseen", "carried", "not_left", "listed_sizes", "at_threshold", "rounding")
     report: dict[str, Any] = {**dict.fromkeys(counts, 1), **dict.fromkeys(notes, ())}
     report |= {"seconds": 2.0, "regions": (), "compilers": (), "times": (8e-4, 6e-4)}
     line = "a call takes 800 us, slower than PyTorch's 600 us (0.75 times the speed)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from regraft.splitting.program.argument_templates import (
     leaf_names,
     make_template,
     take_leaves,
+    template_expression,
 )
 from regraft.splitting.sampling.numpy_conversion import to_numpy
 
 STATES = "states.npz"  # the file beside the host
+NUMBERS = ("bool", "int", "float")  # kinds
+_CONTENTS = ("start", "example")  # of a value, in its file
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,12 @@ class CarriedValue:
     absent: str = ""
 
     def is_there(self, value: Any) -> bool:
-        """Return whether the attribute with this value holds tensors."""
-        return bool(leaf_names(make_template("state", value, set())))
+        """Return whether the attribute with this value holds tensors. Raises ValueError where it
+        holds neither these nor what it holds in their place."""
+        template = make_template("state", value, set())
+        if not leaf_names(template) and template_expression(template) != self.absent:
+            raise ValueError(f"{self.name} is {value!r}; without tensors it is {self.absent}")
+        return bool(leaf_names(template))
 
     def encode(self, value: Any) -> Any:
         """Return a value as the network around takes it: a number as a tensor, and what may be
@@ -49,7 +57,11 @@ class CarriedValue:
         if self.absent:
             is_there = self.is_there(value)
             return torch.tensor(is_there), value if is_there else self.example
-        if self.kind in ("value", "changed"):
+        return self.stored(value)
+
+    def stored(self, value: Any) -> Any:
+        """Return a number as a tensor, another value as it is."""
+        if self.kind not in NUMBERS:
             return value
         return torch.tensor(value, dtype=torch.float64 if self.kind == "float" else None)
 
@@ -90,7 +102,13 @@ class CarriedState:
 
 def copy_tensors(value: Any) -> Any:
     """Return the value with copies of the tensors in it, in new lists, tuples and dictionaries."""
-    return map_leaves(value, lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf)
+    return map_tensors(value, torch.Tensor.clone)
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return the value with `change` applied to the tensors in it, in new lists, tuples and
+    dictionaries."""
+    return map_leaves(value, lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf)
 
 
 def write_states(directory: Path, states: CarriedState) -> dict[str, Any]:
@@ -101,8 +119,8 @@ def write_states(directory: Path, states: CarriedState) -> dict[str, Any]:
     values = []
     for value in states.values:
         templates = {}
-        for key in ("start", "example"):
-            content = getattr(value, key)
+        for key in _CONTENTS:
+            content = value.stored(getattr(value, key))
             templates[key] = make_template("state", content, used_names)
             take_leaves("state", templates[key], content, leaves)
         values.append({"name": value.name, "kind": value.kind, "absent": value.absent, **templates})
@@ -125,17 +143,19 @@ def read_states(directory: Path, fields: dict[str, Any] | None) -> CarriedState 
         raise ValueError(f"{STATES} is not the file that the manifest describes")
     with numpy.load(path, allow_pickle=False) as arrays:
         leaves = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    values = [
-        CarriedValue(
-            value["name"],
-            value["kind"],
-            build_value(value["start"], leaves),
-            build_value(value["example"], leaves),
-            value["absent"],
+    values = []
+    for value in fields["values"]:
+        start, example = (
+            restored(value["kind"], build_value(value[key], leaves)) for key in _CONTENTS
         )
-        for value in fields["values"]
-    ]
+        values.append(CarriedValue(value["name"], value["kind"], start, example, value["absent"]))
     return CarriedState(fields["parameter"], values)
+
+
+def restored(kind: str, content: Any) -> Any:
+    """Return a value that `CarriedValue.stored` gave as a tensor as the number that it was; other
+    values as they are."""
+    return content.item() if kind in NUMBERS else content
 
 
 def build_value(template: Template, leaves: dict[str, torch.Tensor]) -> Any:

@@ -14,7 +14,7 @@ from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.errors import Unsplittable, line_of_failure, line_of_forward
 from regraft.splitting.observing.assigned_attributes import Attribute, record_stores
 from regraft.splitting.observing.call_observation import observe_effects
-from regraft.splitting.observing.module_state import State
+from regraft.splitting.observing.module_state import State, version_of
 from regraft.splitting.program.literals import literal
 from regraft.splitting.sampling.numpy_conversion import to_numpy
 
@@ -258,7 +258,7 @@ def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
         **{f"the argument {name}": tensor for name, tensor in call.items()},
     }
     watched = {name: value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
-    versions = {name: tensor._version for name, tensor in watched.items()}
+    versions = {name: version_of(tensor) for name, tensor in watched.items()}
     try:
         observed = observe_effects(lambda: model(**call), ())
     except Exception as problem:
@@ -267,7 +267,7 @@ def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
     if observed.random:
         raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
     for name, value in watched.items():
-        if value._version != versions[name]:
+        if version_of(value) != versions[name]:
             reason = f"{name} is changed in place in forward, which the next call would see"
             raise Unsplittable(path, line, f"{reason}; {STATE_REMEDY}")
     return observed.result

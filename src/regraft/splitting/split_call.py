@@ -26,10 +26,15 @@ from regraft.splitting.nested_arguments import check_unchanged
 from regraft.splitting.network import Network, add_sizes, bind_network
 from regraft.splitting.network_cache import find_network, make_key, store_network
 from regraft.splitting.pipeline import build
+from regraft.splitting.preconditions import STATE_REMEDY
 from regraft.splitting.program.residual_expressions import file_of_wrapped
 from regraft.splitting.sampling.dynamic_sizes import DynamicSize, read_dynamic
 from regraft.splitting.stateful_wrapper import carry_state, refuse_both
-from regraft.splitting.states_between_calls import copy_network
+from regraft.splitting.states_between_calls import (
+    copy_network,
+    depends_on_first_call,
+    run_and_list_changes,
+)
 
 
 def split(
@@ -138,14 +143,33 @@ def split_stateless(
     watch: Watch,
 ) -> SplitNetwork:
     """Return the split network whose calls leave nothing to the next one, and store it in the cache
-    under the key, if there is one. The others: as in `build_fastest`. Raises Unsplittable."""
+    under the key, if there is one. The others: as in `build_fastest`. Raises Unsplittable, also
+    where the first calls leave to later ones what depends on their inputs."""
+    keeps_first_call = depends_on_earlier_calls(network)
     if network.packed is not None:
         check_unchanged(network.original, network.path, network.original_calls, network.packed)
     result = build_fastest(add_sizes(network, sizes), choices, started, watch)
+    if keeps_first_call:
+        reason = "the results may depend on the inputs of earlier calls"
+        raise Unsplittable(*network.place, f"{reason}; {STATE_REMEDY}")
     result.packed = network.packed
     if key is not None:
         store_network(key, result.directory)
     return result
+
+
+def depends_on_earlier_calls(network: Network) -> bool:
+    """Return whether a network keeps something of its first call that changes the results of later
+    ones, or may: it cannot be copied, and its first call stores something. False for one that
+    fails."""
+    model, calls = network.original, network.original_calls
+    with contextlib.suppress(Exception):
+        try:
+            copy_network(model)
+        except Exception:  # noqa: BLE001 - whatever an attribute raises that cannot be copied
+            return bool(run_and_list_changes(model, calls[:1]))
+        return depends_on_first_call(model, calls)
+    return False
 
 
 def build_fastest(

@@ -37,10 +37,9 @@ from regraft.splitting.program.unused_names import unused_name
 from regraft.splitting.states_between_calls import (
     ObservedStates,
     copy_network,
+    depends_on_first_call,
     observe_states,
 )
-
-_NUMBERS = {bool, int, float}
 
 
 def carry_state(
@@ -60,17 +59,24 @@ def carry_state(
         return None
     calls = [bind_arguments(model, path, call) for call in example_inputs]
     try:
-        observed = observe_states(model, calls)
-        original = copy_network(model)
-    except Exception:  # noqa: BLE001 - whatever the network or its copy raises
+        return wrap_with_states(model, path, calls)
+    except Exception:  # noqa: BLE001 - whatever the network, its copy or the network around raises
         return None
+
+
+def wrap_with_states(
+    model: nn.Module, path: str, calls: list[dict[str, Any]]
+) -> tuple[nn.Module, list[dict[str, Any]], CarriedState] | None:
+    """Return what `carry_state` does, for bound calls of a network in the file `path`. Raises what
+    the network raises, and SyntaxError for attributes that no assignment can name."""
+    observed = observe_states(model, calls)
     values = describe_states(observed) if observed is not None else None
     if observed is None or values is None:
         return None
     taken = {*calls[0], *inspect.signature(type(model).forward).parameters}
     states = CarriedState(unused_name("state", taken), values)
     wrapper = build_stateful_wrapper(observed, path, states)
-    if not gives_equal_results(wrapper, states, original, calls):
+    if not gives_equal_results(wrapper, states, copy_network(model), calls):
         return None
     start = [value.start for value in values]
     examples = [
@@ -81,7 +87,7 @@ def carry_state(
         {**call, states.parameter: states.encode(dict(zip(states.names, contents, strict=True)))}
         for call, contents in examples
     ]
-    return wrapper, stated_calls, states
+    return None if depends_on_first_call(wrapper, stated_calls) else (wrapper, stated_calls, states)
 
 
 def gives_equal_results(
@@ -133,7 +139,7 @@ def describe_state(
     """
     name = ".".join(filter(None, attribute))
     kinds = {type(content) for content in contents}
-    if len(kinds) == 1 and kinds <= _NUMBERS:
+    if len(kinds) == 1 and kinds <= {bool, int, float}:
         return CarriedValue(name, kinds.pop().__name__, contents[0], contents[0])
     try:
         templates = [make_template("state", content, set()) for content in contents]
@@ -240,7 +246,9 @@ def copying_expression(content: Any, argument: str) -> str:
     texts = [
         copying_expression(element, f"{argument}[{place}]") for place, element in enumerate(content)
     ]
-    return f"[{', '.join(texts)}]" if isinstance(content, list) else f"({', '.join(texts)},)"
+    if isinstance(content, list):
+        return f"[{', '.join(texts)}]"
+    return f"({''.join(f'{text}, ' for text in texts)})"
 
 
 def refuse_both(refused: Unsplittable, with_states: Unsplittable) -> Unsplittable:

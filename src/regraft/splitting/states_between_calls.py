@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 from regraft.execution.nested import iterate_leaves
-from regraft.splitting.carried_state import copy_tensors
+from regraft.splitting.carried_state import copy_tensors, map_tensors
 from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.observing.assigned_attributes import Attribute, record_stores
-from regraft.splitting.observing.module_state import State
+from regraft.splitting.observing.module_state import State, version_of
 
 MOST_CALLS = 6  # in sequence, by which states are known
+_MOST_FIRST_CALLS = 4  # of the examples, that are tried as the first one
 
 
 @dataclass(frozen=True)
@@ -61,31 +62,117 @@ def observe_states(model: nn.Module, calls: list[dict[str, Any]]) -> ObservedSta
 
 def find_states(model: nn.Module, calls: list[dict[str, Any]]) -> list[Attribute]:
     """Return the attributes of modules that calls assign or change and that a later call reads
-    before it assigns them; [] where a call changes an attribute of a class."""
+    before it assigns them; [] where a call changes an attribute of a class, a layer or a parameter.
+
+    What only the first calls assign, and later ones leave, is among them where it depends on their
+    inputs.
+    """
     network = copy_network(model)
-    changed: dict[Attribute, None] = {}
-    with torch.no_grad():
-        for call in calls:  # what the first calls prepare, and later ones leave, is no state
-            network(**copy_tensors(call))
-        with record_stores(network) as assigned:
-            for call in calls:
-                before, buffers = State(network), list_buffers(network)
-                network(**copy_tensors(call))
-                after = list_buffers(network)
-                changed.update(dict.fromkeys(before.list_changes(network)))
-                changed.update(
-                    dict.fromkeys(key for key in after if after[key] != buffers.get(key))
-                )
-    attributes = [key for key in {**changed, **dict.fromkeys(assigned)} if key[1] != "_buffers"]
-    if any("." in name for _, name in attributes):
+    prepared = run_and_list_changes(network, calls)
+    attributes = run_and_list_changes(network, calls)
+    attributes += [
+        attribute
+        for attribute in prepared
+        if attribute not in attributes and depends_on_inputs(model, calls, attribute)
+    ]
+    if any("." in name or name in ("_parameters", "_modules") for _, name in attributes):
         return []
     return [attribute for attribute in attributes if is_read_first(model, calls, attribute)]
 
 
-def list_buffers(network: nn.Module) -> dict[Attribute, tuple[int, int]]:
+def depends_on_first_call(network: nn.Module, calls: list[dict[str, Any]]) -> bool:
+    """Return whether example calls give other results where the network was first called with other
+    inputs: it then keeps something of its first call. False where it does not take these.
+
+    The network itself stays as it is. Raises what a copy of it raises.
+    """
+    checked = calls[:1] + calls[1:][-1:]
+    expected = results_after(network, calls[0], checked)
+    firsts = [
+        map_tensors(calls[0], change) for change in (opposite_values, large_values, small_values)
+    ] + calls[1:_MOST_FIRST_CALLS]
+    for first in firsts:
+        try:
+            results = results_after(network, first, checked)
+        except Exception:  # noqa: BLE001 - whatever the network raises for such inputs
+            continue
+        if difference(results, expected):
+            return True
+    return False
+
+
+def results_after(
+    network: nn.Module, first: dict[str, Any], calls: list[dict[str, Any]]
+) -> list[Any]:
+    """Return the results of calls of a copy of a network that was called once before."""
+    copied = copy_network(network)
+    with torch.no_grad():
+        copied(**copy_tensors(first))
+        return [copied(**copy_tensors(call)) for call in calls]
+
+
+def run_and_list_changes(network: nn.Module, calls: list[dict[str, Any]]) -> list[Attribute]:
+    """Run the calls, and return the attributes of modules that one of them assigns or changes,
+    buffers by their names."""
+    changed: dict[Attribute, None] = {}
+    with torch.no_grad(), record_stores(network) as assigned:
+        for call in calls:
+            before, buffers = State(network), list_buffers(network)
+            network(**copy_tensors(call))
+            after = list_buffers(network)
+            changed.update(dict.fromkeys(before.list_changes(network)))
+            changed.update(dict.fromkeys(key for key in after if after[key] != buffers.get(key)))
+    return [key for key in {**changed, **dict.fromkeys(assigned)} if key[1] != "_buffers"]
+
+
+def depends_on_inputs(model: nn.Module, calls: list[dict[str, Any]], attribute: Attribute) -> bool:
+    """Return whether an attribute holds other tensors or constants after calls in sequence if the
+    inputs have other values; False where the network does not take these."""
+    networks = copy_network(model), copy_network(model)
+    try:
+        with torch.no_grad():
+            for call in calls:
+                networks[0](**copy_tensors(call))
+                networks[1](**map_tensors(call, opposite_values))
+    except Exception:  # noqa: BLE001 - whatever the network raises for such inputs
+        return False
+    contents = [
+        [
+            leaf
+            for leaf in iterate_leaves(getattr(network.get_submodule(attribute[0]), attribute[1]))
+            if leaf is None or isinstance(leaf, torch.Tensor | bool | int | float | str)
+        ]
+        for network in networks
+        if hasattr(network.get_submodule(attribute[0]), attribute[1])
+    ]
+    return len(contents) == 1 or (len(contents) == 2 and bool(difference(*contents)))
+
+
+def opposite_values(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same form with numbers of the opposite sign, moved; whole numbers and
+    truths in reverse order."""
+    if tensor.is_floating_point():
+        return 0.25 - 1.5 * tensor
+    return tensor.flatten().flip(0).view_as(tensor)
+
+
+def large_values(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same form with larger numbers; whole numbers that are larger by one,
+    and the opposite truths."""
+    if tensor.dtype == torch.bool:
+        return ~tensor
+    return 400 + 30 * tensor if tensor.is_floating_point() else tensor + 1
+
+
+def small_values(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the same form with zeros, for truths false ones."""
+    return torch.zeros_like(tensor)
+
+
+def list_buffers(network: nn.Module) -> dict[Attribute, tuple[int, Any]]:
     """Return identity and version of each buffer, by module and name."""
     return {
-        (path, name): (id(buffer), buffer._version)
+        (path, name): (id(buffer), version_of(buffer))
         for path, module in network.named_modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
@@ -135,25 +222,64 @@ def tensors_changed_in_place(
     network: nn.Module, calls: list[dict[str, Any]], attributes: list[Attribute]
 ) -> set[Attribute] | None:
     """Run the calls, and return the attributes that held a tensor which a call changed in place;
-    None where that is seen in another state, too."""
+    None where such a change may show in another state, too, since that may come to hold the same
+    tensor, list or dictionary."""
     changed: set[Attribute] = set()
+    assigned: set[Attribute] = set()
     is_shared = False
     with torch.no_grad():
         for call in calls:
-            contents = {
-                (path, name): vars(network.get_submodule(path))[name] for path, name in attributes
-            }
-            versions = {
-                key: (tensor, tensor._version)
-                for key, tensor in contents.items()
-                if isinstance(tensor, torch.Tensor)
-            }
+            before = contents_of(network, attributes)
+            versions = {key: versions_in(content) for key, content in before.items()}
             is_shared = is_shared or share_memory(network, attributes)
             network(**copy_tensors(call))
-            changed |= {
-                key for key, (tensor, version) in versions.items() if tensor._version != version
-            }
-    return None if changed and is_shared else changed
+            after = contents_of(network, attributes)
+            assigned |= {key for key in attributes if after[key] is not before[key]}
+            changed |= {key for key in attributes if versions_in(before[key]) != versions[key]}
+    if changed and (is_shared or changed & assigned or may_meet(after, changed)):
+        return None
+    return {key for key in changed if isinstance(after[key], torch.Tensor)}
+
+
+def may_meet(contents: dict[Attribute, Any], changed: set[Attribute]) -> bool:
+    """Return whether an attribute that is changed in place may come to hold the same tensor, list
+    or dictionary as another one, or twice the same, by what they hold now. Tensors that are changed
+    in place themselves stay apart."""
+    return any(holds_container(contents[key]) for key in changed) or any(
+        kinds_in(contents[key]) & kinds_in(content)
+        for key in changed
+        for other, content in contents.items()
+        if other != key and not (other in changed and isinstance(content, torch.Tensor))
+    )
+
+
+def contents_of(network: nn.Module, attributes: list[Attribute]) -> dict[Attribute, Any]:
+    """Return what the attributes of a network's modules hold."""
+    return {(path, name): vars(network.get_submodule(path))[name] for path, name in attributes}
+
+
+def versions_in(content: Any) -> list[tuple[int, Any]]:
+    """Return identity and version of each tensor in what an attribute holds."""
+    return [
+        (id(leaf), version_of(leaf))
+        for leaf in iterate_leaves(content)
+        if isinstance(leaf, torch.Tensor)
+    ]
+
+
+def holds_container(content: Any) -> bool:
+    """Return whether a list, tuple or dictionary holds another list or dictionary."""
+    elements = content.values() if isinstance(content, dict) else content
+    return isinstance(content, list | tuple | dict) and any(
+        isinstance(element, list | dict) or holds_container(element) for element in elements
+    )
+
+
+def kinds_in(content: Any) -> set[Any]:
+    """Return the number formats of the tensors in what an attribute holds, and its type if it is a
+    list or dictionary: what two attributes may share is in both sets."""
+    formats = {leaf.dtype for leaf in iterate_leaves(content) if isinstance(leaf, torch.Tensor)}
+    return formats | ({type(content)} if isinstance(content, list | dict) else set())
 
 
 def share_memory(network: nn.Module, attributes: list[Attribute]) -> bool:

@@ -62,7 +62,7 @@ class State:
             return type(value), repr(value)
         self.referenced.append(value)
         if isinstance(value, torch.Tensor):
-            return id(value), value._version
+            return id(value), version_of(value)
         if isinstance(value, numpy.ndarray):
             return id(value), value.tobytes() if value.dtype != object else repr(value)
         if isinstance(value, (torch.nn.Module, type)) or depth > MAX_DEPTH:
@@ -95,6 +95,12 @@ class State:
         return [
             (self.freeze(key, depth), self.freeze(element, depth)) for key, element in value.items()
         ]
+
+
+def version_of(tensor: torch.Tensor) -> Any:
+    """Return what is another one after each change of a tensor in place: its version, or the
+    content of a tensor of inference mode, which has no version."""
+    return tensor.cpu().numpy().tobytes() if tensor.is_inference() else tensor._version
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
