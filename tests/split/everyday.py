@@ -567,3 +567,12 @@ class TriesCalls(Layers):
         except AttributeError:
             scale = 2
         return x * scale if x[0, 0] > 0 else x
+
+
+class TruthOfTuples(Layers):
+    def forward(self, x):
+        pair, nothing = (x, x * 2), ()
+        y = pair[1] if pair else x
+        if not nothing and x.sum() > 0:
+            y = y + 1
+        return y

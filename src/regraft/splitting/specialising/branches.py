@@ -166,7 +166,8 @@ def evaluate_truth(state: Specialisation, value: Value) -> StaticValue | HostVal
             bool(value.fields) if is_tuple else test_stand_in(state, value.code, value.example)
         )
     is_known_set = type(value.example) is set and not is_ragged(state, value.example)
-    if has_definite_length(state, value) or is_known_set:
+    is_filled_tuple = isinstance(value, HostValue) and bool(value.fields)
+    if has_definite_length(state, value) or is_known_set or is_filled_tuple:
         return state.static(bool(value.example))
     assert isinstance(value, (StaticValue, HostValue))
     truths = {bool(constant) for constant in possible_constants(value) or TRUTHS}
