@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from regraft.execution.nested import map_leaves
 from regraft.splitting.compiling.model_and_weight_files import digest
 from regraft.splitting.program.argument_templates import (
-    Template,
+    build_value,
     leaf_names,
     make_template,
     take_leaves,
@@ -23,7 +22,7 @@ from regraft.splitting.program.argument_templates import (
 from regraft.splitting.sampling.numpy_conversion import to_numpy
 
 STATES = "states.npz"  # the file beside the host
-NUMBERS = ("bool", "int", "float")  # kinds
+_NUMBERS = ("bool", "int", "float")  # kinds
 _CONTENTS = ("start", "example")  # of a value, in its file
 
 
@@ -57,11 +56,11 @@ class CarriedValue:
         if self.absent:
             is_there = self.is_there(value)
             return torch.tensor(is_there), value if is_there else self.example
-        return self.stored(value)
+        return self.encode_number(value)
 
-    def stored(self, value: Any) -> Any:
+    def encode_number(self, value: Any) -> Any:
         """Return a number as a tensor, another value as it is."""
-        if self.kind not in NUMBERS:
+        if self.kind not in _NUMBERS:
             return value
         return torch.tensor(value, dtype=torch.float64 if self.kind == "float" else None)
 
@@ -120,7 +119,7 @@ def write_states(directory: Path, states: CarriedState) -> dict[str, Any]:
     for value in states.values:
         templates = {}
         for key in _CONTENTS:
-            content = value.stored(getattr(value, key))
+            content = value.encode_number(getattr(value, key))
             templates[key] = make_template("state", content, used_names)
             take_leaves("state", templates[key], content, leaves)
         values.append({"name": value.name, "kind": value.kind, "absent": value.absent, **templates})
@@ -146,26 +145,13 @@ def read_states(directory: Path, fields: dict[str, Any] | None) -> CarriedState 
     values = []
     for value in fields["values"]:
         start, example = (
-            restored(value["kind"], build_value(value[key], leaves)) for key in _CONTENTS
+            decode_number(value["kind"], build_value(value[key], leaves)) for key in _CONTENTS
         )
         values.append(CarriedValue(value["name"], value["kind"], start, example, value["absent"]))
     return CarriedState(fields["parameter"], values)
 
 
-def restored(kind: str, content: Any) -> Any:
-    """Return a value that `CarriedValue.stored` gave as a tensor as the number that it was; other
-    values as they are."""
-    return content.item() if kind in NUMBERS else content
-
-
-def build_value(template: Template, leaves: dict[str, torch.Tensor]) -> Any:
-    """Return the value that a template describes, with these tensors as its leaves."""
-    ((kind, inner),) = template.items()
-    if kind == "leaf":
-        return leaves[inner]
-    if kind == "value":
-        return ast.literal_eval(inner)
-    if kind == "dict":
-        return {key: build_value(element, leaves) for key, element in inner.items()}
-    elements = [build_value(element, leaves) for element in inner]
-    return elements if kind == "list" else tuple(elements)
+def decode_number(kind: str, content: Any) -> Any:
+    """Return a value that `CarriedValue.encode_number` gave as the number that it was; other values
+    as they are."""
+    return content.item() if kind in _NUMBERS else content

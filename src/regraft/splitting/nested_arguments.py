@@ -206,18 +206,35 @@ def build_wrapper(
         f"{param.name}={template_expression(templates[param.name]) if param.name in templates else param.name}"  # noqa: E501
         for param in parameters
     )
-    text = (
-        "\n"
-        * max(line - 5, 0)
-        + f"class {type(model).__name__}(Module):\n    def __init__(self, network):\n       "
-        " super().__init__()\n        self.network = network\n    def forward(self,"
-        f" {', '.join(declarations)}):\n        return self.network({', '.join(keywords)})\n"
+    return define_wrapper(
+        model, file, declarations, [f"return self.network({', '.join(keywords)})"]
     )
+
+
+def define_wrapper(
+    network: nn.Module, file: str, declarations: list[str], statements: list[str]
+) -> nn.Module:
+    """Return a module of the same name as a network, which it holds as `network`.
+
+    Its source stands in `linecache` under the name `file`, at the line of the network's forward.
+    declarations: the parameters of its forward. statements: the lines of its forward.
+    """
+    name, line = type(network).__name__, line_of_forward(network)
+    source_lines = [
+        *[""] * max(line - 5, 0),
+        f"class {name}(Module):",
+        "    def __init__(self, network):",
+        "        super().__init__()",
+        "        self.network = network",
+        f"    def forward(self, {', '.join(declarations)}):",
+        *(f"        {statement}" for statement in statements),
+    ]
+    text = "\n".join([*source_lines, ""])
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"Module": nn.Module, "__name__": type(model).__module__}
+    scope: dict[str, Any] = {"Module": nn.Module, "__name__": type(network).__module__}
     exec(compile(text, file, "exec"), scope)
-    wrapper: nn.Module = scope[type(model).__name__](model)
-    wrapper.training = False  # `eval()` would reach into the model
+    wrapper: nn.Module = scope[name](network)
+    wrapper.training = False  # `eval()` would reach into the network
     return wrapper
 
 

@@ -28,8 +28,9 @@ def replay(model: torch.nn.Module, calls: list[Any], folder: Path) -> str:
     split = SingleFile(path) if path.is_file() else load_split(folder / NETWORK)
     split.packed = None  # the inputs are taken apart
     network = bind_network(model, calls)
-    if call.keys() != network.calls[0].keys() and (carried := carry_state(model, calls)):
-        network = bind_network(*carried[:2])
+    if call.keys() != network.calls[0].keys():  # they hold states, too
+        carried = carry_state(model, network.path, network.original_calls)
+        network = bind_network(*carried[:2]) if carried is not None else network
     with torch.no_grad():
         expected = attempt(lambda: network.model(**call))
     return difference(attempt(lambda: split(**call)), expected)

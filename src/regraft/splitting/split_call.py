@@ -91,7 +91,11 @@ def split(
     stored = load_stored(key, choices[0].emitter)
     if stored is not None:
         return stored
-    carried = carry_state(model, example_inputs) if artefact == "directory" else None
+    carried = (
+        carry_state(model, network.path, network.original_calls)
+        if artefact == "directory"
+        else None
+    )
     # threads: those of the compiled sub-networks; more would wait for one another in small
     # operations
     with torch_threads(settings.threads):

@@ -9,7 +9,6 @@ network, and returns the attributes beside the result.
 from __future__ import annotations
 
 import inspect
-import linecache
 from itertools import compress
 from typing import Any
 
@@ -19,12 +18,9 @@ from torch import nn
 from regraft.splitting.carried_state import CarriedState, CarriedValue, copy_tensors
 from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.errors import Unsplittable, line_of_forward
-from regraft.splitting.nested_arguments import declared_parameters
+from regraft.splitting.nested_arguments import declared_parameters, define_wrapper
 from regraft.splitting.observing.assigned_attributes import Attribute
 from regraft.splitting.preconditions import (
-    bind_arguments,
-    check_form,
-    locate_forward,
     text_of_parameter,
 )
 from regraft.splitting.program.argument_templates import (
@@ -43,21 +39,16 @@ from regraft.splitting.states_between_calls import (
 
 
 def carry_state(
-    model: nn.Module, example_inputs: list[Any]
+    model: nn.Module, path: str, calls: list[dict[str, Any]]
 ) -> tuple[nn.Module, list[dict[str, Any]], CarriedState] | None:
     """Return the network around a copy of `model` that takes and returns its states, the arguments
     of its example calls, and the states; None where no call reads what an earlier one left, or the
     states are no tensors and numbers whose structure stays.
 
     The example calls are run in sequence (`observe_states`); each of them is an example of a first
-    call, too. The copy has the weights of `model`, whose own states stay as they are. Raises
-    Unsplittable for calls that do not fit the network.
+    call, too. The copy has the weights of `model`, whose own states stay as they are. path: the
+    file of the network. calls: the arguments of its example calls, by parameter.
     """
-    path = locate_forward(model)
-    check_form(path, line_of_forward(model), example_inputs)
-    if model.training:
-        return None
-    calls = [bind_arguments(model, path, call) for call in example_inputs]
     try:
         return wrap_with_states(model, path, calls)
     except Exception:  # noqa: BLE001 - whatever the network, its copy or the network around raises
@@ -67,8 +58,8 @@ def carry_state(
 def wrap_with_states(
     model: nn.Module, path: str, calls: list[dict[str, Any]]
 ) -> tuple[nn.Module, list[dict[str, Any]], CarriedState] | None:
-    """Return what `carry_state` does, for bound calls of a network in the file `path`. Raises what
-    the network raises, and SyntaxError for attributes that no assignment can name."""
+    """Return what `carry_state` does. Raises what the network raises, and SyntaxError for
+    attributes that no assignment can name."""
     observed = observe_states(model, calls)
     values = describe_states(observed) if observed is not None else None
     if observed is None or values is None:
@@ -178,23 +169,12 @@ def build_stateful_wrapper(observed: ObservedStates, path: str, states: CarriedS
             "else:",
             *(f"    {statement}" for statement in without),
         ]
-    body = [
-        f"class {type(network).__name__}(Module):",
-        "    def __init__(self, network):",
-        "        super().__init__()",
-        "        self.network = network",
-        f"    def forward(self, {', '.join([*declarations, f'{states.parameter}=None'])}):",
-        *(f"        {statement}" for statement in calling),
-        f"        return result, ({', '.join(places)},)",
-    ]
-    text = "\n" * max(line - 5, 0) + "\n".join(body) + "\n"
-    file = f"{path}{STATE_SUFFIX}"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"Module": nn.Module, "__name__": type(network).__module__}
-    exec(compile(text, file, "exec"), scope)
-    wrapper: nn.Module = scope[type(network).__name__](network)
-    wrapper.training = False  # `eval()` would reach into the network
-    return wrapper
+    return define_wrapper(
+        network,
+        f"{path}{STATE_SUFFIX}",
+        [*declarations, f"{states.parameter}=None"],
+        [*calling, f"return result, ({', '.join(places)},)"],
+    )
 
 
 def place_of(network: nn.Module, attribute: Attribute) -> str:

@@ -17,7 +17,7 @@ from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.observing.assigned_attributes import Attribute, record_stores
 from regraft.splitting.observing.module_state import State, version_of
 
-MOST_CALLS = 6  # in sequence, by which states are known
+_MOST_CALLS = 6  # in sequence, by which states are known
 _MOST_FIRST_CALLS = 4  # of the examples, that are tried as the first one
 
 
@@ -42,7 +42,7 @@ def observe_states(model: nn.Module, calls: list[dict[str, Any]]) -> ObservedSta
     before the first call, or is changed in place as a part of another one.
 
     The calls are run one after the other, and again from the first one on, until there are
-    `MOST_CALLS`. Raises what the network, or a copy of it, raises.
+    `_MOST_CALLS`. Raises what the network, or a copy of it, raises.
     """
     attributes = find_states(model, calls)
     network = copy_network(model)
@@ -54,8 +54,7 @@ def observe_states(model: nn.Module, calls: list[dict[str, Any]]) -> ObservedSta
         return None
     sequence = list(run_sequence(network, calls, attributes))
     contents = {
-        attribute: [states[place] for _, states in sequence]
-        for place, attribute in enumerate(attributes)
+        attribute: [states[attribute] for _, states in sequence] for attribute in attributes
     }
     return ObservedStates(network, [call for call, _ in sequence[:-1]], contents, changed)
 
@@ -231,7 +230,7 @@ def tensors_changed_in_place(
         for call in calls:
             before = contents_of(network, attributes)
             versions = {key: versions_in(content) for key, content in before.items()}
-            is_shared = is_shared or share_memory(network, attributes)
+            is_shared = is_shared or share_memory(network, before)
             network(**copy_tensors(call))
             after = contents_of(network, attributes)
             assigned |= {key for key in attributes if after[key] is not before[key]}
@@ -282,10 +281,9 @@ def kinds_in(content: Any) -> set[Any]:
     return formats | ({type(content)} if isinstance(content, list | dict) else set())
 
 
-def share_memory(network: nn.Module, attributes: list[Attribute]) -> bool:
+def share_memory(network: nn.Module, contents: dict[Attribute, Any]) -> bool:
     """Return whether two tensors in the states of a network, or one of them and a parameter or
     buffer, lie in one block of memory."""
-    contents = [vars(network.get_submodule(path))[name] for path, name in attributes]
     tensors = [leaf for leaf in iterate_leaves(contents) if isinstance(leaf, torch.Tensor)]
     blocks = [tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()]
     fixed_blocks = {
@@ -297,19 +295,16 @@ def share_memory(network: nn.Module, attributes: list[Attribute]) -> bool:
 
 def run_sequence(
     network: nn.Module, calls: list[dict[str, Any]], attributes: list[Attribute]
-) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+) -> Iterator[tuple[dict[str, Any], dict[Attribute, Any]]]:
     """Yield the arguments of each call with copies of the states before it, and at last the first
-    arguments with the states after all; the calls are repeated until there are `MOST_CALLS`.
+    arguments with the states after all; the calls are repeated until there are `_MOST_CALLS`.
 
     Raises what one of the calls raises the first time; the sequence ends where a repetition raises.
     """
-    most = max(len(calls), MOST_CALLS)
+    most = max(len(calls), _MOST_CALLS)
     with torch.no_grad():
         for number, call in enumerate(cycle(calls)):
-            states = [
-                copy_tensors(vars(network.get_submodule(path))[name]) for path, name in attributes
-            ]
-            yield (call, states)
+            yield call, copy_tensors(contents_of(network, attributes))
             if number == most:
                 return
             try:

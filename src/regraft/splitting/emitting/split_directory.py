@@ -72,17 +72,17 @@ class SplitModel:
         """Keep these states from call to call, and write them into the directory."""
         self.carried = states
         self.reset()
-        path = self.directory / "manifest.json"
-        manifest = json.loads(path.read_text("utf-8"))
-        states_in_manifest = write_states(self.directory, states)
-        write_manifest(self.directory, {**manifest, "states": states_in_manifest})
+        self._change_manifest("states", write_states(self.directory, states))
 
     def replace_report(self, report: Report) -> None:
         """Take this report in the place of the one that the network and its manifest have."""
         self.report = report
-        path = self.directory / "manifest.json"
-        manifest = json.loads(path.read_text("utf-8"))
-        write_manifest(self.directory, {**manifest, "report": dataclasses.asdict(report)})
+        self._change_manifest("report", dataclasses.asdict(report))
+
+    def _change_manifest(self, key: str, fields: dict[str, Any]) -> None:
+        """Write the manifest with other fields under a key."""
+        manifest = json.loads((self.directory / "manifest.json").read_text("utf-8"))
+        write_manifest(self.directory, {**manifest, key: fields})
 
     def save(self, directory: str | Path) -> None:
         """Copy host, sub-networks and manifest into a directory, which is created if needed; the

@@ -109,6 +109,19 @@ def template_expression(template: Template) -> str:
     return f"[{elements}]" if kind == "list" else f"({elements})"
 
 
+def build_value(template: Template, leaves: dict[str, torch.Tensor]) -> Any:
+    """Return the value that a template describes, with these tensors as its leaves."""
+    ((kind, inner),) = template.items()
+    if kind == "leaf":
+        return leaves[inner]
+    if kind == "value":
+        return ast.literal_eval(inner)
+    if kind == "dict":
+        return {key: build_value(element, leaves) for key, element in inner.items()}
+    elements = [build_value(element, leaves) for element in inner]
+    return elements if kind == "list" else tuple(elements)
+
+
 def leaf_names(template: Template) -> list[str]:
     """Return the names of the tensors (leaves) in a template, in order."""
     ((kind, inner),) = template.items()
