@@ -402,3 +402,17 @@ class Mean(nn.Module):
         if self.mean is None:
             self.mean = x.mean()
         return self.mean
+
+
+class CountsDown(nn.Module):
+    """A loop over whole numbers that does not end for those below zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x, steps):
+        left = int(steps)
+        while left != 0:
+            left -= 1
+        return self.layer(x) if x.sum() > 0 else x + left

@@ -15,6 +15,7 @@ pytest.importorskip("onnxscript")
 import regraft  # noqa: E402
 from regraft.splitting.checking.result_difference import difference  # noqa: E402
 from regraft.splitting.errors import Unsplittable  # noqa: E402
+from regraft.splitting.states_between_calls import depends_on_first_call  # noqa: E402
 from split import carried  # noqa: E402
 from split.language import Layers  # noqa: E402
 
@@ -163,3 +164,8 @@ def test_what_the_first_call_leaves_in_a_module_that_is_not_registered_is_refuse
     model = carried.FirstMean().eval()
     with pytest.raises(Unsplittable, match="may depend on the inputs of earlier calls"):
         regraft.split(model, [(torch.randn(1, 6),) for _ in range(4)], cache=False)
+
+
+def test_a_loop_that_does_not_end_for_other_inputs_ends_with_an_error() -> None:
+    calls = [{"x": torch.randn(1, 6), "steps": torch.tensor(float(count))} for count in (2, 3)]
+    assert not depends_on_first_call(carried.CountsDown().eval(), calls)

@@ -15,6 +15,7 @@ from regraft.execution.nested import iterate_leaves
 from regraft.splitting.carried_state import copy_tensors, map_tensors
 from regraft.splitting.checking.result_difference import difference
 from regraft.splitting.observing.assigned_attributes import Attribute, record_stores
+from regraft.splitting.observing.line_limit import LineLimit
 from regraft.splitting.observing.module_state import State, version_of
 
 _MOST_CALLS = 6  # in sequence, by which states are known
@@ -86,13 +87,18 @@ def depends_on_first_call(network: nn.Module, calls: list[dict[str, Any]]) -> bo
     The network itself stays as it is. Raises what a copy of it raises.
     """
     checked = calls[:1] + calls[1:][-1:]
-    expected = results_after(network, calls[0], checked)
+    untouched = copy_network(network)
+    with LineLimit() as counted:
+        expected = results_after(untouched, calls[0], checked)
+    most = usual_limit(counted)
     firsts = [
         map_tensors(calls[0], change) for change in (opposite_values, large_values, small_values)
     ] + calls[1:_MOST_FIRST_CALLS]
     for first in firsts:
+        copied = copy_network(network)
         try:
-            results = results_after(network, first, checked)
+            with LineLimit(most):
+                results = results_after(copied, first, checked)
         except Exception:  # noqa: BLE001 - whatever the network raises for such inputs
             continue
         if difference(results, expected):
@@ -100,14 +106,18 @@ def depends_on_first_call(network: nn.Module, calls: list[dict[str, Any]]) -> bo
     return False
 
 
+def usual_limit(counted: LineLimit) -> int:
+    """Return how many lines calls with other inputs may run, from the count of usual ones."""
+    return 100_000 + 20 * counted.count
+
+
 def results_after(
     network: nn.Module, first: dict[str, Any], calls: list[dict[str, Any]]
 ) -> list[Any]:
-    """Return the results of calls of a copy of a network that was called once before."""
-    copied = copy_network(network)
+    """Call a network, and return the results of the calls after that."""
     with torch.no_grad():
-        copied(**copy_tensors(first))
-        return [copied(**copy_tensors(call)) for call in calls]
+        network(**copy_tensors(first))
+        return [network(**copy_tensors(call)) for call in calls]
 
 
 def run_and_list_changes(network: nn.Module, calls: list[dict[str, Any]]) -> list[Attribute]:
@@ -130,9 +140,12 @@ def depends_on_inputs(model: nn.Module, calls: list[dict[str, Any]], attribute: 
     networks = copy_network(model), copy_network(model)
     try:
         with torch.no_grad():
-            for call in calls:
-                networks[0](**copy_tensors(call))
-                networks[1](**map_tensors(call, opposite_values))
+            with LineLimit() as counted:
+                for call in calls:
+                    networks[0](**copy_tensors(call))
+            with LineLimit(usual_limit(counted)):
+                for call in calls:
+                    networks[1](**map_tensors(call, opposite_values))
     except Exception:  # noqa: BLE001 - whatever the network raises for such inputs
         return False
     contents = [
